@@ -15,6 +15,7 @@ from mqcd.cli.options import Place, takes_place
 from mqcd.cli.page import page
 from mqcd.cli.pipeline.commands import pipeline
 from mqcd.cli.queue import batches as _batches  # noqa: F401 - its commands belong to `queue`
+from mqcd.cli.queue import show as _show  # noqa: F401 - the same
 from mqcd.cli.queue.commands import queue
 from mqcd.cli.sendmail import mailq, sendmail
 from mqcd.cli.server import check, demo, run

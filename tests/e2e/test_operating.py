@@ -152,6 +152,8 @@ def test_the_queue_command_beside_a_busy_server(make_server: MakeServer, receive
     content = server.command("queue", "cat", one["spid"]).encode()
     # Text mode makes line ends plain; what is compared is the text.
     assert content.endswith(mail.message(waiting[7]).replace(b"\r\n", b"\n"))
+    shown = json.loads(server.command("queue", "show", one["spid"], "--json"))
+    assert [each["event"] for each in shown["history"]] == ["accepted", "attempted", "deferred"]
     assert server.stop() == 0
     assert [row["recipient"] for row in server.queue_ls()] == waiting
 

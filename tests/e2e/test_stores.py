@@ -151,6 +151,10 @@ def test_commands_look_into_the_queue(
     assert len(server.queue_ls("--domain", "other.test")) == len(server.queue_ls("--limit", "1")) == 1
     spid = listed[0]["spid"]
     assert mail.sent_part(server.command("queue", "cat", spid).replace("\n", "\r\n").encode()) == content
+    shown = json.loads(server.command("queue", "show", spid, "--json"))
+    assert [each["recipient"] for each in shown["recipients"]] == ["a@example.test", "b@other.test"]
+    assert [each["event"] for each in shown["history"]].count("accepted") == 2
+    assert "Subject" in dict(shown["headers"])
     counted = [json.loads(line) for line in server.command("queue", "stat", "--json").splitlines()]
     assert sum(each["recipients"] for each in counted) == 2
     assert "other.test" in server.command("queue", "stat", "--by", "domain")

@@ -86,7 +86,7 @@ def ls(place: Place, /, order: str | None, as_json: bool, **chosen: Any) -> int:
     now = SystemClock().now()
     selection = selection_of(now, **chosen)
     count = 0
-    with _snapshot(place) as queued:
+    with open_queue(place) as queued:
         snapshot = Oldest(queued) if order else queued
         if as_json or not _for_people():
             from mqcd.cli.queue.records import recipient_columns, recipient_line
@@ -112,7 +112,7 @@ def stat(place: Place, by: str, as_json: bool) -> int:
     """Count waiting mail in each area, or its ages by recipient domain, last reply or age."""
     if by != "area":
         return _stat_by(place, by, as_json)
-    with _snapshot(place) as snapshot:
+    with open_queue(place) as snapshot:
         stats, seen = snapshot.stats(), getattr(snapshot, "seen", None)
     if as_json:
         from mqcd.cli.queue.records import stat_lines
@@ -135,7 +135,7 @@ def _stat_by(place: Place, by: str, as_json: bool) -> int:
     from mqcd.net.clock import SystemClock
 
     now = SystemClock().now()
-    with _snapshot(place) as snapshot:
+    with open_queue(place) as snapshot:
         shape = shape_of(snapshot, by, now)
     if as_json:
         sys.stdout.write("".join(shape_lines(shape)))
@@ -172,12 +172,16 @@ def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: 
         click.echo(f"{text} (batch {done['batch']})")
 
 
+message_argument = click.argument("spid", callback=_spid)
+"""The message that a command is for."""
+
+
 @queue.command("cat", short_help="Print the content of a message.")
-@click.argument("spid", callback=_spid)
+@message_argument
 @at_place
 def cat(place: Place, spid: int) -> None:
     """Print a message's content, octet for octet."""
-    with _snapshot(place) as snapshot:
+    with open_queue(place) as snapshot:
         for chunk in snapshot.content(spid):
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
@@ -251,7 +255,8 @@ def _guess(roots: tuple[Path, Path]) -> Guess:
 
 
 @contextmanager
-def _snapshot(place: Place) -> Iterator[Snapshots | View]:
+def open_queue(place: Place) -> Iterator[Snapshots | View]:
+    """What a command reads; what it had to leave out is reported at the end."""
     from mqcd.disk.durable import Disk
     from mqcd.queue.reading.shards import Snapshots
 

@@ -2,8 +2,9 @@
 
 POST /v1/records, a selection as `retrying` has it, gives a line for each recipient: `+` if it is in flight,
 else `-`, then its record. POST /v1/moment gives all of them, and the events that are in no event file, as
-`stores.moment` packs them. POST /v1/content?spid=SPID&at=OFFSET gives the next octets of a message's content,
-none at its end; it is for root and the server's user alone.
+`stores.moment` packs them. POST /v1/events?spid=SPID gives the events of one message that are in no event
+file. POST /v1/content?spid=SPID&at=OFFSET gives the next octets of a message's content, none at its end; it
+is for root and the server's user alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mqcd.queue.format import record
 from mqcd.stores.queue.moment import IN_FLIGHT, WAITS
 from mqcd.stores.queue.stored_queue import StoredQueue
 
-RECORDS, MOMENT, CONTENT = "/v1/records", "/v1/moment", "/v1/content"
+RECORDS, MOMENT, CONTENT, EVENTS = "/v1/records", "/v1/moment", "/v1/content", "/v1/events"
 PIECE = 8 << 20
 """Octets of content that one answer holds at most."""
 _OCTETS = "application/octet-stream"
@@ -38,6 +39,16 @@ class Looking:
         """All recipients, and the events that are in no file."""
         try:
             return Answer(body=self._store.moment().pack(), content_type=_OCTETS)
+        except StoreUnavailable as error:
+            return _refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
+
+    async def events(self, request: Request) -> Answer:
+        """The events of a message that are in no file."""
+        try:
+            spid = parse_spid(parse_qs(request.query).get("spid", [""])[0])
+            return Answer(body=b"".join(self._store.unfiled(spid)), content_type=_OCTETS)
+        except DecodeError as error:
+            return _refused(HTTPStatus.BAD_REQUEST, error)
         except StoreUnavailable as error:
             return _refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
 

@@ -10,7 +10,7 @@ from mqcd.core.ports import Clock
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.control.batches import BATCH, BATCHES, Batches
 from mqcd.daemon.control.explaining import Explanations, explain_live
-from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, Looking
+from mqcd.daemon.control.looking import CONTENT, EVENTS, MOMENT, RECORDS, Looking
 from mqcd.daemon.control.retrying import LogEvent, Retrying
 from mqcd.daemon.control.rows import destination_rows, lane_rows, stuck_rows
 from mqcd.daemon.derived import suppressions_of
@@ -86,7 +86,12 @@ class Pages:
 
     def _inside(self, queue: StoredQueue) -> Mapping[str, Action]:
         looking = Looking(queue)
-        found = {RECORDS: looking.records, MOMENT: looking.moment, CONTENT: looking.content}
+        found = {
+            RECORDS: looking.records,
+            MOMENT: looking.moment,
+            CONTENT: looking.content,
+            EVENTS: looking.events,
+        }
         return {path: Action(self._when_open(page)) for path, page in found.items()}
 
     def _when_open(self, page: Page) -> Page:

@@ -16,10 +16,11 @@ from mqcd.core.errors import ConfigError, ContentUnavailable, MqcdError
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
-from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS
+from mqcd.daemon.control.looking import CONTENT, EVENTS, MOMENT, RECORDS
 from mqcd.daemon.control.retrying import Retry
 from mqcd.daemon.storing import backend_of
 from mqcd.disk.durable import Disk
+from mqcd.eventlog.history import event_needle
 from mqcd.net.control_client import Control, NoAccess, NoAnswer
 from mqcd.queue.format import record
 from mqcd.queue.reading.snapshot import Item
@@ -44,6 +45,9 @@ class Reader(Protocol):
 
     def content(self, spid: int) -> Iterator[bytes]:
         """A message's octets."""
+
+    def events(self, spid: int) -> Sequence[bytes]:
+        """Events of a message: those that are in no event file, perhaps others."""
 
     def moment(self, files: EventFiles) -> Moment:
         """All of it, and the events that are in none of the files."""
@@ -80,6 +84,10 @@ class View:
     def content(self, spid: int, _recipient: Recipient | None = None) -> Iterator[bytes]:
         """A message's octets. Raises ContentUnavailable."""
         return self._reader.content(spid)
+
+    def events(self, spid: int) -> Sequence[bytes]:
+        """Events of a message: those that are in no event file, perhaps others."""
+        return self._reader.events(spid)
 
     def moment(self, files: EventFiles) -> Moment:
         """All of it, and the events that are in none of the files. Raises StoreUnavailable, OSError."""
@@ -120,6 +128,9 @@ class _ServerReader:
         while piece := self._ask(f"{CONTENT}?spid={format_spid(spid)}&at={at}", {}):
             yield piece
             at += len(piece)
+
+    def events(self, spid: int) -> Sequence[bytes]:
+        return self._ask(f"{EVENTS}?spid={format_spid(spid)}", {}).splitlines()
 
     def moment(self, _files: EventFiles) -> Moment:
         return unpack(self._ask(MOMENT, {}))
@@ -177,6 +188,10 @@ class _StoreReader:
             await asyncio.sleep(min(1.0, lease_s / 3))
             await self._backend.renew()
             await self._take()
+
+    def events(self, spid: int) -> Sequence[bytes]:
+        needle = event_needle(spid)
+        return [line for line in self._events if needle in line]
 
     def moment(self, files: EventFiles) -> Moment:
         self._runner.run(self._outlast(self._backend.lease_ms / 1000))

@@ -26,6 +26,7 @@ from mqcd.pipeline.sources.segments import EventFile
 from mqcd.queue.clusters.quarantine import QUARANTINE, places, stands_for
 from mqcd.queue.events.lines import EventText
 from mqcd.queue.format.record import verify
+from mqcd.queue.reading.happened import events
 from mqcd.queue.reading.shards import Snapshots
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.roots import roots_of
@@ -141,7 +142,7 @@ def _quarantined(disk: Disk, directory: Path) -> list[str]:
 def _write_events(snapshot: Snapshot, text: EventText, directory: Path, series: str) -> None:
     with ExitStack() as stack:
         current, file = -1, None
-        for number, lines in snapshot.events(text):
+        for number, lines in events(snapshot, text):
             if file is None or number != current:
                 stack.close()
                 path = directory / f"{series}{number:010d}.jsonl.gz"

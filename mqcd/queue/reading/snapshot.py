@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
@@ -41,11 +41,7 @@ from mqcd.queue.manifest.log import ManifestState
 from mqcd.queue.reading.live_index import MOVED_ON, LiveIndex, SegmentIndex, check_same, open_segment
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.chain import find_chain
-from mqcd.queue.wal.scan import Walk
 from mqcd.queue.wal.segments import Segment
-
-if TYPE_CHECKING:
-    from mqcd.queue.events.lines import EventText
 
 Made = TypeVar("Made")
 _TRIES = 5
@@ -82,7 +78,7 @@ class Snapshot:
     ) -> None:
         """`state` stands for a MANIFEST that cannot be read."""
         self._given = state
-        self._disk = disk
+        self.disk = disk
         self._queue_root = queue_root
         self._spool_root = spool_root
         self._pin = self._take_pin()
@@ -120,7 +116,7 @@ class Snapshot:
     def _read_manifest(self) -> ManifestState:
         if self._given is not None:
             return self._given
-        return require_queue(self._disk, self._queue_root)
+        return require_queue(self.disk, self._queue_root)
 
     def _read_checked(self) -> None:
         try:
@@ -134,9 +130,9 @@ class Snapshot:
     def _read_journal(self) -> list[Segment]:
         state = self._state
         directory = self._queue_root / "journal"
-        segments = find_chain(self._disk, directory, state)
+        segments = find_chain(self.disk, directory, state)
         for segment in segments:
-            self._index.read(self._disk, segment, last=segment is segments[-1])
+            self._index.read(self.disk, segment, last=segment is segments[-1])
         return segments
 
     def _check_not_overtaken(self, segments: list[Segment]) -> None:
@@ -149,20 +145,20 @@ class Snapshot:
 
     def _take_pin(self) -> int:
         try:
-            fd = self._disk.open(self._queue_root / "pin", os.O_RDONLY)
+            fd = self.disk.open(self._queue_root / "pin", os.O_RDONLY)
         except FileNotFoundError as error:
             self._read_manifest()
             if self._given is not None:
                 return -1
             raise StoreUnavailable(f"{self._queue_root} holds no queue") from error
-        if not self._disk.lock(fd, exclusive=False):
-            self._disk.close(fd)
+        if not self.disk.lock(fd, exclusive=False):
+            self.disk.close(fd)
             raise StoreBusy("the server is tidying the queue at this moment; try again")
         return fd
 
     def close(self) -> None:
         if self._pin >= 0:
-            self._disk.close(self._pin)
+            self.disk.close(self._pin)
             self._pin = -1
 
     @property
@@ -188,21 +184,10 @@ class Snapshot:
         """The oldest segment of the journal that is part of this view; those before it have event files."""
         return min(self._index.homes, default=self._state.first_live)
 
-    def events(self, text: EventText) -> Iterator[tuple[int, list[str]]]:
-        """What the event files of the journal's segments hold, or will: lines, with their segment's number.
-
-        Segments come in order, each in parts. Raises StoreBusy.
-        """
-        for number, homes in self._index.homes.items():
-            segment = homes.segment
-            fd = open_segment(self._disk, segment)
-            try:
-                for frame in Walk(Window(self._disk, fd, segment.end), segment, bound=segment.end):
-                    if lines := text.lines(frame.header, frame.body):
-                        yield number, lines
-                check_same(self._disk, fd, segment)
-            finally:
-                self._disk.close(fd)
+    @property
+    def segments(self) -> list[Segment]:
+        """The journal's, in order."""
+        return [homes.segment for homes in self._index.homes.values()]
 
     def items(self, selection: Selection) -> Iterator[Item]:
         """All recipients that match, those in clusters first; at most `selection.limit`."""
@@ -250,7 +235,7 @@ class Snapshot:
                 lines = [line for line in lines if line.startswith(wanted)]
             yield lines, repeat(False)
         for homes in self._index.homes.values():
-            for part in homes.lines(self._disk):
+            for part in homes.lines(self.disk):
                 found = [(line, begun) for _, line, begun in part if line.startswith(wanted)]
                 yield [line.removesuffix(b"\n") for line, _ in found], [begun for _, begun in found]
 
@@ -283,14 +268,14 @@ class Snapshot:
     def _read_cluster(self, name: str, cursor: int, size: int) -> Iterator[list[bytes]]:
         """Its lines from the cursor on, as many as there are. Raises OSError, StoreDamaged."""
         path = self._queue_root / name
-        fd = self._disk.open(path, os.O_RDONLY)
+        fd = self.disk.open(path, os.O_RDONLY)
         try:
-            window = Window(self._disk, fd, size, _PART)
+            window = Window(self.disk, fd, size, _PART)
             window.reach(0, HEAD)
             self._check_version(window.data, path)
             yield from window.lines(cursor, size)
         finally:
-            self._disk.close(fd)
+            self.disk.close(fd)
 
     def _check_version(self, head: bytes, path: Path) -> None:
         try:
@@ -309,7 +294,7 @@ class Snapshot:
             if left:
                 _add(totals[cluster.area], left, octets, cluster.received)
         for homes in self._index.homes.values():
-            for part in homes.lines(self._disk):
+            for part in homes.lines(self.disk):
                 for _, line, _ in part:
                     glance = Glance(line)
                     _add(totals[glance.area], 1, glance.size, glance.received)
@@ -339,14 +324,14 @@ class Snapshot:
         file = filenames.number(spid) if recipient is None else filenames.number_of(recipient)
         if recipient is None and is_several(spid):
             file = self._any_name(spid)
-        fd = self._disk.open(self._silos().file(file), os.O_RDONLY)
+        fd = self.disk.open(self._silos().file(file), os.O_RDONLY)
         try:
             offset = 0
-            while data := self._disk.pread(fd, _CHUNK, offset):
+            while data := self.disk.pread(fd, _CHUNK, offset):
                 yield data
                 offset += len(data)
         finally:
-            self._disk.close(fd)
+            self.disk.close(fd)
 
     def _silos(self) -> Silos:
         return Silos(self._spool_root, self._state.silos)
@@ -355,7 +340,7 @@ class Snapshot:
         """The file number of any of a content's names."""
         shared = filenames.number(spid)
         silo = self._silos().file(shared).parent
-        found = (filenames.parse(name) for name in self._disk.names(silo) if name.endswith(".msg"))
+        found = (filenames.parse(name) for name in self.disk.names(silo) if name.endswith(".msg"))
         return next((file for file in found if file is not None and filenames.spid_of(file) == spid), shared)
 
     def _in_journal(self, spid: int) -> Locator | None:
@@ -365,7 +350,7 @@ class Snapshot:
             self._inside = {
                 int(line[:16], 16): (homes, ordinal)
                 for homes in self._index.homes.values()
-                for part in homes.lines(self._disk)
+                for part in homes.lines(self.disk)
                 for ordinal, line, _ in part
                 if homes.content(ordinal).segment in self._index.homes
             }
@@ -374,14 +359,14 @@ class Snapshot:
 
     def _from_segment(self, content: Locator) -> Iterator[bytes]:
         segment = self._index.homes[content.segment].segment
-        fd = open_segment(self._disk, segment)
+        fd = open_segment(self.disk, segment)
         try:
             for offset in range(content.offset, content.offset + content.length, _CHUNK):
-                data = self._disk.pread(fd, min(_CHUNK, content.offset + content.length - offset), offset)
-                check_same(self._disk, fd, segment)
+                data = self.disk.pread(fd, min(_CHUNK, content.offset + content.length - offset), offset)
+                check_same(self.disk, fd, segment)
                 yield data
         finally:
-            self._disk.close(fd)
+            self.disk.close(fd)
 
 
 def _evacuated_between(before: ManifestState, after: ManifestState) -> bool:

@@ -351,6 +351,10 @@ class StoredQueue:
         newest, events = self._exporter.state() if self._exporter is not None else (0, ())
         return Moment(records=records, newest=newest, events=events, shared=self.promises.shared)
 
+    def unfiled(self, spid: int) -> Sequence[bytes]:
+        """The events of a message that are in no event file, perhaps others."""
+        return [line for (each, _), line in self._live.documents.unexported.items() if each == spid]
+
     def stats(self) -> Mapping[Area, AreaStats]:
         """What each area holds; nothing while it is not open."""
         return (self._state.figures if self._state is not None else Figures()).stats()

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 
 from mqcd.core.queueing.spid import format_spid
-from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, Looking
+from mqcd.daemon.control.looking import CONTENT, EVENTS, MOMENT, RECORDS, Looking
+from mqcd.eventlog.files import Source
+from mqcd.eventlog.retention import Retention
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.http.server import Request
 from mqcd.queue.format import record
+from mqcd.stores.mapping import MappingStore
+from mqcd.stores.queue.exporting import EventFiles
 from mqcd.stores.queue.moment import unpack
+from mqcd.stores.queue.stored_queue import StoredQueue
+from tests.contract.harness import SCHEDULE
 from tests.contract.mail import BODY, Post
 from tests.fakes.clock import FakeClock
 from tests.fakes.store import MemoryStore
@@ -83,3 +91,18 @@ async def test_other_questions_are_refused(
 async def test_a_selection_that_is_not_understood_is_refused(store: MemoryStore, post: Post) -> None:
     answer = await Looking(store).records(asked(RECORDS, body=b'{"colour":"red"}'))
     assert answer.status == HTTPStatus.BAD_REQUEST
+
+
+async def test_events_without_a_file_are_given_by_message(tmp_path: Path) -> None:
+    clock = FakeClock()
+    files = EventFiles(directory=tmp_path, source=Source("n", 0), retention=Retention())
+    store = StoredQueue(MappingStore(), clock, Fanout(), SCHEDULE, files)
+    await store.open()
+    await store.recovered()
+    post = Post(store, clock)
+    [one] = await post.send("a@one.example")
+    await post.send("b@two.example")
+    [line] = (await Looking(store).events(asked(EVENTS, f"spid={format_spid(one.spid)}"))).body.splitlines()
+    assert json.loads(line)["recipient"] == one.address
+    assert (await Looking(store).events(asked(EVENTS, "spid=x"))).status == HTTPStatus.BAD_REQUEST
+    await store.close()

@@ -1,0 +1,188 @@
+"""The history of one message: its events, out of event files and of what no file holds yet.
+
+Event files are read from the one on that was being written when the message's SPID was made, those of the
+shard that accepted it first; reading ends when all its recipients have ended. One file is unpacked at a time,
+a piece at a time. A file that cannot be read to its end is named in the result, with what it gave until then.
+
+Where a server's clock was put back by more than `_MARGIN_MS` while it ran, the file in which a message was
+accepted may be taken for an older one, and is not read.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mqcd.core.events import Verb, format_time
+from mqcd.core.queueing.spid import shard_of, time_of
+from mqcd.disk.durable import Disk, describe
+from mqcd.eventlog.files import parse
+
+_MARGIN_MS = 600_000
+"""How far a SPID may be ahead of its server's clock."""
+_PACKED, _UNPACKED = 1 << 18, 1 << 20
+"""Octets of a file that are read, and unpacked, at a time."""
+_HEAD = 4096
+"""Octets that hold the first event of a file."""
+_GZIP = 31
+_ENDS = frozenset({Verb.DELIVERED, Verb.REPORTED, Verb.DISCARDED})
+"""After these nothing happens to a recipient."""
+_REPORT_ENDS = _ENDS | {Verb.BOUNCED, Verb.EXPIRED}
+"""The same for mail that is never reported on."""
+
+Event = dict[str, Any]
+"""See docs/events.md."""
+_Series = list[tuple[int, Path]]
+"""Event files of one shard by number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class History:
+    """What is known of a message."""
+
+    events: Sequence[Event]
+    """By time; those of one shard in the order of their sequence."""
+    unread: Sequence[str] = ()
+    """Files that could not be read to their end, and why."""
+
+
+def history(disk: Disk, directory: Path, spid: int, unfiled: Iterable[str | bytes] = ()) -> History:
+    """What happened to a message.
+
+    `unfiled`: its events that are in no file, perhaps others that are; they are asked for when files have
+    been read, and not at all when the message ended there. Raises OSError when the directory cannot be read.
+    """
+    found: dict[str, Event] = {}
+    unread: list[str] = []
+    own = shard_of(spid)
+    series = _series(disk, directory)
+    for key in sorted(series, key=lambda each: (each[1] != own, each)):
+        for _, path in _from(disk, series[key], format_time(time_of(spid) - _MARGIN_MS)):
+            _add(found, _of_file(disk, path, spid, unread))
+            if _is_over(found.values()):
+                return _history(found, unread)
+    _add(found, unfiled)
+    return _history(found, unread)
+
+
+def event_needle(spid: int) -> bytes:
+    """What every event of a message has in its line, and no other event."""
+    return b'"spid":"%016X"' % spid
+
+
+def _history(found: dict[str, Event], unread: Sequence[str]) -> History:
+    by_shard: dict[str, list[tuple[int, Event]]] = {}
+    for name, event in found.items():
+        shard, _, sequence = name.rpartition("/")
+        by_shard.setdefault(shard, []).append((int(sequence), event))
+    ordered = [[event for _, event in sorted(each, key=lambda pair: pair[0])] for each in by_shard.values()]
+    # A clock may go back: the order within a shard is that of the sequence.
+    return History(
+        events=list(heapq.merge(*ordered, key=lambda event: str(event["at"]))), unread=tuple(unread)
+    )
+
+
+def _add(found: dict[str, Event], lines: Iterable[str | bytes]) -> None:
+    for line in lines:
+        event = json.loads(line)
+        found[event["id"]] = event
+
+
+def _is_over(events: Iterable[Event]) -> bool:
+    """Whether all recipients of the message have ended."""
+    accepted, ended = 0, set()
+    for event in events:
+        ends = _ENDS if event.get("sender") else _REPORT_ENDS
+        if event["event"] == Verb.ACCEPTED:
+            accepted = event["recipients"]
+        elif event["event"] in ends:
+            ended.add(event["qid"])
+    return bool(accepted) and len(ended) >= accepted
+
+
+def _series(disk: Disk, directory: Path) -> dict[tuple[str, int], _Series]:
+    """The files of transitions, by node and shard."""
+    series: dict[tuple[str, int], _Series] = {}
+    for name in disk.names(directory) if disk.is_dir(directory) else ():
+        file = parse(name)
+        if file is not None and not file.best_effort:
+            series.setdefault((file.node, file.shard), []).append((file.number, directory / name))
+    for files in series.values():
+        files.sort()
+    return series
+
+
+def _from(disk: Disk, files: _Series, moment: str) -> _Series:
+    """The files from the last one on that begins before a moment. There may be a hundred thousand."""
+    low, high = 0, len(files)
+    while low < high:
+        middle = (low + high) // 2
+        # A file without a readable event says nothing: the one before it is asked.
+        at, begins = middle, ""
+        while at >= low and not (begins := _begins(disk, files[at][1])):
+            at -= 1
+        if begins <= moment:
+            low = middle + 1
+        else:
+            high = at
+    return files[max(low - 1, 0) :]
+
+
+def _begins(disk: Disk, path: Path) -> str:
+    """When the first event of a file happened; "" if it has none that can be read."""
+    try:
+        line = next(_lines(_pieces(disk, path, _HEAD), b""), b"{}")
+        event = json.loads(line)
+        return str(event.get("at", ""))
+    except (OSError, zlib.error, ValueError):
+        return ""
+
+
+def _of_file(disk: Disk, path: Path, spid: int, unread: list[str]) -> Iterator[bytes]:
+    try:
+        yield from _lines(_pieces(disk, path, _PACKED), event_needle(spid))
+    except FileNotFoundError:
+        # The event log's retention has removed it meanwhile.
+        return
+    except OSError as error:
+        unread.append(describe(error))
+    except zlib.error as error:
+        unread.append(f"{path}: {error}")
+
+
+def _pieces(disk: Disk, path: Path, octets: int) -> Iterator[bytes]:
+    """A file's text in pieces. Raises OSError, zlib.error."""
+    unpacker = zlib.decompressobj(_GZIP)
+    fd = disk.open(path, os.O_RDONLY)
+    try:
+        offset = 0
+        while packed := disk.pread(fd, octets, offset):
+            offset += len(packed)
+            while packed:
+                yield unpacker.decompress(packed, _UNPACKED)
+                packed = unpacker.unconsumed_tail
+        if not unpacker.eof:
+            raise zlib.error("the file is cut off")
+    finally:
+        disk.close(fd)
+
+
+def _lines(pieces: Iterable[bytes], needle: bytes) -> Iterator[bytes]:
+    """The lines that hold the needle."""
+    rest = b""
+    for piece in pieces:
+        whole, _, rest = (rest + piece).rpartition(b"\n")
+        at = whole.find(needle)
+        while at >= 0:
+            start = whole.rfind(b"\n", 0, at) + 1
+            end = whole.find(b"\n", at)
+            line = whole[start : end if end >= 0 else len(whole)]
+            if line:
+                yield line
+            at = whole.find(needle, start + len(line) + 1)
