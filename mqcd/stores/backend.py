@@ -100,7 +100,7 @@ class Backend(Protocol):
     async def take(self, most: int) -> Sequence[Stored]:
         """Messages that become this run's own, at most `most`; none when there are no more at the moment.
 
-        Where it is shared: those that belong to no node, or to one whose lease has run out.
+        Where it is shared: messages that belong to no node, or to one whose lease has run out.
         """
 
     async def renew(self) -> Marks | None:

@@ -267,7 +267,7 @@ class PostgresStore:
         owners = {_unsigned(spid): owner for spid, owner in found}
         own = {spid for spid, owner in owners.items() if owner == self._session}
         if lives:
-            # New ones; and those that a write has ended whose answer was lost.
+            # New ones; and ones that a write has ended whose answer was lost.
             own |= {
                 change.spid
                 for change in changes

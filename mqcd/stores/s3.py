@@ -39,7 +39,7 @@ _IN_MEMORY = 1 << 20
 """Content of so many octets is read at once."""
 _NODES = 256
 _MARGIN_S = 2.0
-"""Clocks of both services may differ so much, and both tell seconds."""
+"""Clocks of the two services may differ by this; both count in seconds."""
 _SCAN_S = 600.0
 """How often all messages are listed, at least."""
 

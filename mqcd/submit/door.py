@@ -5,8 +5,8 @@
 * Clients beyond the capacity that all doors share, or beyond maxpeerconnections from one address (IPv6: from
   one /64), get 421 before a session is made. relay_clients have a part of the capacity for themselves, and
   no limit for one address.
-* A client in `proxies` has to begin with a PROXY header, within ten seconds; whom it names is the client for
-  everything that follows.
+* A client in `proxies` has to begin with a PROXY header, within ten seconds; the address in it
+  is the client for everything that follows.
 * A session lasts an hour at most, besides a message under way; see `Session.check_deadline`.
 * `stop` closes the socket, gives every session its 421 as soon as it is not committing, and waits for
   the replies to messages that are being committed. What is not done after `grace` ms is cut off.
@@ -303,7 +303,7 @@ class Door:
         return task
 
     async def _introduce(self, connection: socket.socket, proxy: str) -> None:
-        """Read whom the proxy connects for: the client, in all that follows."""
+        """Read from the proxy the address of the client, for all that follows."""
         self._capacity.taken += 1
         try:
             client = await named_client(connection, self._clock)

@@ -1,4 +1,4 @@
-"""`queue ls --sort age`: records from the oldest on, those that memory should not hold in temporary files."""
+"""`queue ls --sort age`: records from the oldest on; what memory should not hold is in temporary files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Batches: what operators do to a selection of recipients, carried out some at a time beside delivery.
 
 A request is written to a file before anything is changed, and the file goes when all is done. So a batch that
-was answered is carried out whole: a start goes on with those that it finds. A recipient is changed by one
+was answered is carried out whole: a start continues each one that it finds. A recipient is changed by one
 frame or transaction, and bears the batch's id: no batch changes it twice. One batch runs at a time.
 
 A recipient in flight is passed over, and counted in `in_flight`.

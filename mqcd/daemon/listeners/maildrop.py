@@ -257,7 +257,7 @@ class Maildrop:
         if not taken.refused:
             await asyncio.to_thread(self.files.remove, name)
             return
-        # Nobody reads what a program would have been told: the letter is kept for who looks at the log.
+        # No program waits for the reply: the letter is kept, and the log names it.
         refused = "; ".join(f"{recipient}: {answer}" for recipient, answer in taken.refused[:10])
         await self._put_aside(name, f"sent, but not to {len(taken.refused)} of its recipients: {refused}")
 

@@ -41,7 +41,7 @@ LISTED = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """The sums, in recipients, and whom they concern (SPID/QID)."""
+    """The sums, in recipients, and the recipients concerned (SPID/QID)."""
 
     accepted: int
     delivered: int

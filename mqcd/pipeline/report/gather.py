@@ -333,7 +333,7 @@ def _shape(row: Row, *, whole: bool) -> Shape:
 
 
 def _listed(account: Account) -> Listing[Named]:
-    """Those whom the queue itself names as stuck."""
+    """Recipients that the queue itself names as stuck."""
     rows = tuple(
         Named(
             name=each.id,

@@ -159,7 +159,7 @@ def senders(figures: Figures) -> Markup:
 
 
 def stuck(figures: Figures) -> Markup:
-    """Whom nobody tries any more."""
+    """Recipients that are not tried any more."""
     late = duration(figures.overdue_ms)
     by_queue, by_events = "ago, and still in the queue", "before the newest event, and not finished since"
     said = f"Due more than {late} {by_queue if figures.account else by_events}."

@@ -178,7 +178,7 @@ def homes(
 
 
 def packed(batches: Iterable[Iterable[Row]], due: Due = _ALWAYS) -> Iterator[pa.RecordBatch]:
-    """Rows as Arrow batches, of those that are due within these bounds."""
+    """Rows as Arrow batches, of records that are due within these bounds."""
     least, greatest = due
     rows: list[dict[str, object]] = []
     for batch in batches:

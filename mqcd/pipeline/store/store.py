@@ -227,7 +227,7 @@ class Store:
     def _held(
         self, lock: str, what: str, patience: float = 0, stop: threading.Event | None = None
     ) -> Iterator[None]:
-        # The tables name everybody whom mail went to.
+        # The tables name every recipient of mail.
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self.root / lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:

@@ -39,7 +39,7 @@ def _under_their_nodes(homes: DataFrame, recipients: DataFrame) -> DataFrame:
 
 
 def off_balance(recipients: DataFrame) -> DataFrame:
-    """Those for whom the account is not even; `excess` is acceptances less ends and homes.
+    """Recipients whose account is not even; `excess` is acceptances less ends and homes.
 
     An event that came twice cannot hide one that is missing: each recipient has its own account.
     """

@@ -78,7 +78,7 @@ class Accounts:
         self._areas[area].remove(entry)
 
     def forget(self, entry: JournalEntry) -> None:
-        """An entry has gone whom `take` has counted out."""
+        """An entry has gone that `take` has counted out."""
         self._areas[entry.area].forget(entry)
 
     def add_cluster(self, cluster: ClusterState) -> None:

@@ -269,7 +269,7 @@ class Waiting:
         return self._urgent.pop()
 
     def urgent_share(self, room: int) -> int:
-        """Of `room` places those that urgent mail may take before older mail: seven in eight of all."""
+        """Of `room` places the part that urgent mail may take before older mail: seven in eight."""
         kept, self._kept = divmod(self._kept + room, KEPT_FROM_URGENT)
         return room - kept
 

@@ -203,7 +203,7 @@ class Picking:
             try:
                 await asyncio.shield(replacing)
             except asyncio.CancelledError:
-                # Memory follows the edit, whoever asked for it has gone or not.
+                # Memory follows the edit, also when the caller has been cancelled.
                 await uncancellable(replacing)
                 raise
         return done.divided

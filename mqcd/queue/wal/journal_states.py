@@ -19,7 +19,7 @@ class State(Enum):
     IDLE = auto()
     """None waits."""
     DUE = auto()
-    """A turn comes that writes those that wait: the next of the loop, or after a failure a later one."""
+    """A turn is due that writes the waiting frames: the next of the loop, or a later one after a failure."""
     WRITING = auto()
     """A group is with the committer; others wait."""
     BROKEN = auto()

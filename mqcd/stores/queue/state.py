@@ -117,7 +117,7 @@ class State:
                 self.lost.add(recipient.key)
 
     def kept(self, recipients: Sequence[Recipient]) -> Sequence[Recipient]:
-        """Those that no other node has taken since they were claimed."""
+        """Recipients that no other node has taken since they were claimed."""
         return [each for each in recipients if each.key not in self.lost] if self.lost else recipients
 
     def claimed_records(self, recipients: Sequence[Recipient]) -> list[Recipient]:

@@ -21,7 +21,7 @@ KEY_OCTETS = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScramKeys:
-    """Keys of SCRAM-SHA-256 (RFC 5802, 3): whoever has them cannot log in, but can try passwords."""
+    """Keys of SCRAM-SHA-256 (RFC 5802, 3): a thief of them cannot log in, but can try passwords."""
 
     iterations: int
     salt: bytes

@@ -184,7 +184,7 @@ class Rulemaking:
         return None if path is None else self._logins.directory(path)
 
     def _take_filters(self, server: ServerSettings) -> None:
-        """One handler for each filter that the settings name; those that are named already stay."""
+        """One handler for each filter that the settings name; existing ones stay."""
         blocks = [server, *(replace(server, **given(each, NetworkSettings)) for each in server.remotenets)]
         keys = {filter_key(each) for each in blocks if each.filter}
         self.handlers = {key: self.handlers.get(key) or make_handler(*key) for key in keys}

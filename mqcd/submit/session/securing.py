@@ -1,7 +1,7 @@
 """How a session turns to TLS, and how its client logs in. Pure.
 
 With `secured` the session begins again: name, login and message of the client are forgotten (RFC 3207, 4.2).
-Where TLS is mandatory, commands are refused before it, all but those that lead to it.
+Where TLS is mandatory, commands are refused before it, except the commands that lead to it.
 """
 
 from __future__ import annotations

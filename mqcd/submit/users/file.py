@@ -23,7 +23,7 @@ _OTHERS = 0o007
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Tells one state of a file from another."""
+    """Distinguishes one state of a file from another."""
 
     inode: int
     modified: int
