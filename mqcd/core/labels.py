@@ -6,11 +6,10 @@ printable are written %XX of their UTF-8 octets, so that any value is one word.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from urllib.parse import quote, unquote
 
 _PLAIN = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
-TENANT = "tenant"
+TENANT, MESSAGE_ID, LIST_ID, TAG = "tenant", "message-id", "list-id", "tag"
 
 
 def label(name: str, value: str) -> str:
@@ -18,11 +17,7 @@ def label(name: str, value: str) -> str:
     return f"{name}={quote(value, _PLAIN)}" if value else ""
 
 
-@lru_cache(maxsize=1024)
 def value_of(labels: str, name: str) -> str:
     """The value of a label; "" where there is none."""
-    start = f"{name}="
-    for word in labels.split(" "):
-        if word.startswith(start):
-            return unquote(word[len(start) :])
-    return ""
+    _, found, rest = f" {labels}".partition(f" {name}=")
+    return unquote(rest.partition(" ")[0]) if found else ""

@@ -15,7 +15,7 @@ from mqcd.config.settings import RelaySettings, ReportSettings, Settings
 from mqcd.core.model import Body, Envelope, Origin, Recipient, Submission
 from mqcd.core.ports import Clock, Observer, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
-from mqcd.core.smtp.messageid import message_id
+from mqcd.core.smtp.marks import marks_of
 from mqcd.daemon.derived import options_of, own_names, schedule_of
 from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.host.descriptors import divide, limit
@@ -155,7 +155,7 @@ class _OwnReports(ReportMaker):
             origin=Origin.REPORT,
             body=Body.SEVEN if content.isascii() else Body.EIGHT,
             smtputf8=not all(reader.isascii() for reader in readers),
-            message_id=message_id(content),
+            message_id=marks_of(content).message_id,
         )
         return Submission(envelope=envelope, recipients=readers, content=content)
 

@@ -37,7 +37,7 @@ from mqcd.core.model import Body, Envelope, Submission
 from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.spid import format_spid
-from mqcd.core.smtp.messageid import message_id
+from mqcd.core.smtp.marks import marks_of
 from mqcd.core.smtp.reply import Refused
 from mqcd.embed.queue import Queue
 from mqcd.embed.wishes import SmtpRelay
@@ -256,6 +256,7 @@ class QueueHandler:
         # A subclass may have changed them.
         for address in addresses[0 if sender else 1 :]:
             check_address(address)
+        marks = marks_of(content)
         made = Envelope(
             spid=spid,
             sender=sender,
@@ -264,7 +265,8 @@ class QueueHandler:
             smtputf8=envelope.smtp_utf8 or not all(map(str.isascii, addresses)),
             client=client_address(session.peer),
             user=_user(session),
-            message_id=message_id(content),
+            labels=marks.labels(),
+            message_id=marks.message_id,
         )
         header = self._header(server, session, envelope, made) if self._received else b""
         return Submission(envelope=made, recipients=tuple(envelope.rcpt_tos), content=header + content)

@@ -26,7 +26,7 @@ from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Clock, Observer, QueueStore
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
-from mqcd.core.smtp.messageid import message_id
+from mqcd.core.smtp.marks import marks_of
 from mqcd.embed.backoff import five_attempts
 from mqcd.embed.message import Backoff, Draft, EnqueuePolicy, Relay, RelayPolicy, as_octets, checked
 from mqcd.embed.wishes import BounceFactory, Parts, SmtpRelay, Wishes
@@ -139,13 +139,15 @@ class Queue:
 
     async def _take(self, draft: Draft) -> str:
         spid = self.reserve(len(draft.recipients) > 1)
+        marks = marks_of(draft.content)
         envelope = Envelope(
             spid=spid,
             sender=draft.sender,
             received=self._clock.now(),
             body=Body.SEVEN if draft.content.isascii() else Body.EIGHT,
             smtputf8=not all(map(str.isascii, (draft.sender, *draft.recipients))),
-            message_id=message_id(draft.content),
+            labels=marks.labels(),
+            message_id=marks.message_id,
         )
         await self.submit(Submission(envelope=envelope, recipients=draft.recipients, content=draft.content))
         return format_spid(spid)

@@ -25,7 +25,7 @@ from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.transition import with_last_words
 from mqcd.core.smtp.dsn import parameters
-from mqcd.core.smtp.messageid import message_id
+from mqcd.core.smtp.marks import marks_of
 from mqcd.report.dsn import Action, Notice, compose
 from mqcd.report.original import Excerpt, excerpt
 
@@ -126,7 +126,7 @@ class ReportMaker:
             origin=Origin.REPORT,
             body=Body.EIGHT if report.eight_bit else Body.SEVEN,
             smtputf8=report.smtputf8 or not all(reader.isascii() for reader in readers),
-            message_id=message_id(report.content),
+            message_id=marks_of(report.content).message_id,
         )
         return Submission(envelope=envelope, recipients=readers, content=report.content)
 

@@ -74,9 +74,11 @@ class Post:
         content: bytes | AsyncIterator[bytes] = BODY,
         origin: Origin = Origin.SMTP,
         dsn: Sequence[str] = (),
+        labels: str = "",
     ) -> Submission:
         spid = self.store.reserve(len(recipients) > 1)
-        envelope = Envelope(spid=spid, sender=sender, received=self.clock.now(), origin=origin)
+        received = self.clock.now()
+        envelope = Envelope(spid=spid, sender=sender, received=received, origin=origin, labels=labels)
         return Submission(envelope=envelope, recipients=recipients, content=content, recipient_dsn=dsn)
 
     async def send(

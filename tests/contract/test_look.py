@@ -7,6 +7,7 @@ import pytest
 from mqcd.core.model import Area, AreaStats
 from mqcd.core.ports import QueueStore
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp.marks import Marks
 from tests.contract.harness import HOUR, MINUTE, Harness
 from tests.contract.mail import BODY, Post, bounced, deferred, delivered, where
 
@@ -93,6 +94,14 @@ async def test_a_scan_selects(post: Post, selection: Selection, expected: set[st
     await post.settle(bounced(), claimed["three@x.example"])
     await post.send("four@x.example", sender="")
     assert {each.address for each in (await post.scan(selection)).values()} == expected
+
+
+async def test_a_scan_selects_by_labels(post: Post) -> None:
+    labels = Marks(message_id="<a@b.example>", tag="spring sale").labels("acme")
+    [one] = await post.store.enqueue(post.submission("a@x.example", labels=labels))
+    await post.send("b@x.example")
+    for text in ('tag = "spring sale"', "tenant = acme", "message-id = a@b.example"):
+        assert await post.scan(where(text)) == {one.key: one}
 
 
 async def test_a_scan_selects_by_message_and_time(post: Post, harness: Harness) -> None:

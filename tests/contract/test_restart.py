@@ -7,6 +7,7 @@ from dataclasses import replace
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp.marks import Marks
 from tests.contract.harness import HOUR, SCHEDULE, Harness, Restart
 from tests.contract.mail import BODY, Post, bounced, chunks, deferred, delivered
 
@@ -28,6 +29,15 @@ async def test_the_queue_comes_back_as_it_was(restarting: Restarting) -> None:
     assert dict(post.store.stats()) == figures
     for record in before.values():
         assert await post.read(record) == BODY
+
+
+async def test_labels_come_back(restarting: Restarting) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    labels = Marks(message_id="<a@b.example>", tag="100 % |").labels("acme")
+    await post.store.enqueue(post.submission("a@example.org", labels=labels))
+    post = Post(await harness.restart(how), harness.clock)
+    assert [each.envelope.labels for each in await post.claim_all()] == [labels]
 
 
 async def test_held_mail_stays_held(restarting: Restarting) -> None:

@@ -6,9 +6,9 @@
     values = value { "," value } | "(" value { "," value } ")"
     op     = "=" | "!=" | "~" | "<" | ">"
 
-A value is bare (no blank, quote, bracket or comma in it, no operator in front), or stands in quotes of
-either kind, in which a backslash takes the next character as it is. Words and texts ignore case. `~` takes
-a shell pattern, see `pattern`. Fields are in `where_fields`.
+A value is bare (no blank, quote, bracket or comma in it, and no operator in front, but for one in angle
+brackets), or stands in quotes of either kind, in which a backslash takes the next character as it is. Words
+and texts ignore case. `~` takes a shell pattern, see `pattern`. Fields are in `where_fields`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Reader = Callable[[str], Callable[[Row], Any]]
 
 _FIELD = re.compile(r"[A-Za-z][\w-]*")
 _OP = re.compile(r"!=|[=~<>]|in(?![\w-])", re.IGNORECASE)
-_BARE = re.compile(r"<>|(?![=!~<>])[^\s\"'(),]+")
+_BARE = re.compile(r"<[^\s<>\"'(),]*>|(?![=!~<>])[^\s\"'(),]+")
 _QUOTED = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _BLANKS = re.compile(r"\s*")

@@ -14,6 +14,7 @@ from typing import Any
 
 from mqcd.core.address import domain_of, normal_domain
 from mqcd.core.errors import DecodeError
+from mqcd.core.labels import LIST_ID, MESSAGE_ID, TAG, TENANT, value_of
 from mqcd.core.model import Area
 from mqcd.core.queueing.spid import parse_spid
 from mqcd.core.selecting.pattern import matcher
@@ -112,6 +113,15 @@ def _in_networks(values: frozenset[Any]) -> Test:
     return among
 
 
+def _without_brackets(text: str) -> str:
+    return text.removeprefix("<").removesuffix(">").lower()
+
+
+def _tenant(labels: str, listener: str) -> str:
+    """As `Envelope.tenant` has it."""
+    return (value_of(labels, TENANT) or listener).lower()
+
+
 def _count(text: str) -> int | None:
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 20 else None
 
@@ -125,10 +135,6 @@ def _words(enum: type[Area] | type[OutcomeClass]) -> Kind:
     )
 
 
-def _reverse_path(text: str) -> str:
-    return text.lower() if text != "<>" else ""
-
-
 def _reply(code: int, text: str) -> str:
     """The last reply as `queue ls --json` shows it."""
     return (f"{code} {text}".rstrip() if code else text).lower()
@@ -140,12 +146,13 @@ def _outcome(code: int, status: str) -> str:
 
 
 _TEXT = Kind(expected="a text", ops=_TEXTS, read=str.lower)
-_SENDER = Kind(expected="an address", ops=_TEXTS, read=_reverse_path, pattern=_reverse_path)
+_SENDER = Kind(expected="an address", ops=_TEXTS, read=_without_brackets, pattern=_without_brackets)
 _DOMAIN = Kind(expected="a domain", ops=_TEXTS, read=normal_domain, pattern=normal_domain)
 _SPID = Kind(expected="a SPID (16 hex digits)", ops=_WORDS, read=parse_spid)
 _TIME = Kind(expected="a time such as 2h or 1h30m", ops=_TIMES, read=duration_of)
 _SIZE = Kind(expected="a size such as 64K", ops=_NUMBERS, read=size_of)
 _COUNT = Kind(expected="a whole number", ops=_NUMBERS, read=_count)
+_NAME = Kind(expected="a text", ops=_TEXTS, read=_without_brackets, pattern=_without_brackets)
 _CLIENT = Kind(
     expected="an IP address, or a network such as 192.0.2.0/24",
     ops=_TEXTS,
@@ -158,6 +165,10 @@ def _text(path: str, kind: Kind = _TEXT) -> Field:
     return Field(kind, (path,), lambda _: str.lower)
 
 
+def _labelled(name: str, kind: Kind) -> Field:
+    return Field(kind, ("envelope.labels",), lambda _: lambda labels: value_of(labels, name).lower())
+
+
 FIELDS: Mapping[str, Field | None] = {
     "spid": Field(_SPID, ("envelope.spid",)),
     "sender": _text("envelope.sender", _SENDER),
@@ -168,7 +179,7 @@ FIELDS: Mapping[str, Field | None] = {
     "zone": _text("envelope.zone"),
     "listener": _text("envelope.listener"),
     "user": _text("envelope.user"),
-    "tenant": None,
+    "tenant": Field(_TEXT, ("envelope.labels", "envelope.listener"), lambda _: _tenant),
     "client": Field(_CLIENT, ("envelope.client",)),
     "age": Field(_TIME, ("envelope.received",), lambda now: lambda received: now - received),
     "due": Field(_TIME, ("due",), lambda now: lambda due: due - now),
@@ -178,8 +189,9 @@ FIELDS: Mapping[str, Field | None] = {
     "reply": Field(_TEXT, ("code", "reply"), lambda _: _reply),
     "class": Field(_words(OutcomeClass), ("code", "status"), lambda _: _outcome),
     "size": Field(_SIZE, ("size",)),
-    "tag": None,
-    "message-id": None,
+    "tag": _labelled(TAG, _TEXT),
+    "message-id": _labelled(MESSAGE_ID, _NAME),
+    "list-id": _labelled(LIST_ID, _NAME),
 }
 """None: known, but no record has it yet."""
 

@@ -21,11 +21,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
-from mqcd.core.labels import TENANT, label
 from mqcd.core.model import Envelope, Submission
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.spid import format_spid
-from mqcd.core.smtp.messageid import message_id
+from mqcd.core.smtp.marks import Marks, marks_of
 from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.esmtp.replies import FAULT, TOO_LARGE
@@ -221,14 +220,16 @@ async def _accept(
         made = f"{now}.{format_spid(spid)}@{rules.host}"
         added = missing_fields(head, date=intake.dates.text(now), message_id=made)
     if isinstance(content, bytes):
-        name = message_id(content) or message_id(added)
+        marks = marks_of(content)
         content = header + added + content
     else:
-        name = message_id(stream.first) or message_id(added)
+        marks = marks_of(stream.first)
         stream.prepend(header + added)
         content = stream
-    labels = label(TENANT, tenancy.name(dialogue.user, named))
-    envelope = _envelope(intake, dialogue, spid, received=now, zone=zone, labels=labels, message_id=name)
+    if not marks.message_id and added:
+        marks = marks._replace(message_id=marks_of(added).message_id)
+    tenant = tenancy.name(dialogue.user, named)
+    envelope = _envelope(intake, dialogue, spid, received=now, zone=zone, tenant=tenant, marks=marks)
     submission = Submission(
         envelope=envelope,
         recipients=tuple(transaction.recipients),
@@ -244,7 +245,7 @@ async def _accept(
 
 
 def _envelope(
-    intake: Intake, dialogue: Dialogue, spid: int, *, received: int, zone: str, labels: str, message_id: str
+    intake: Intake, dialogue: Dialogue, spid: int, *, received: int, zone: str, tenant: str, marks: Marks
 ) -> Envelope:
     transaction = dialogue.begun
     return Envelope(
@@ -261,9 +262,9 @@ def _envelope(
         dsn=transaction.parameters.dsn,
         release=transaction.release,
         priority=transaction.priority,
-        labels=labels,
+        labels=marks.labels(tenant),
         session=dialogue.session,
-        message_id=message_id,
+        message_id=marks.message_id,
     )
 
 

@@ -95,6 +95,15 @@ async def test_a_message_is_relayed_once(kit: Kit) -> None:
     assert len(names) == 1
 
 
+async def test_labels_are_those_of_the_header(kit: Kit) -> None:
+    kit.relay.replies = {YOU: LATER}
+    async with kit.queue(reports=False) as queue:
+        await queue.enqueue(ME, [YOU], b"X-mqcd-Tag: news\r\n" + TEXT)
+        await kit.settled(1)
+        [waits] = [each async for each in queue.recipients()]
+        assert waits.envelope.labels == "tag=news"
+
+
 async def test_replies_are_each_recipients_own(kit: Kit) -> None:
     kit.relay.replies = {YOU: LATER, THEM: NEVER}
     async with kit.queue(reports=False) as queue:

@@ -25,6 +25,7 @@ from mqcd.core.model import Area, Attempt, Body, Bounced, Discarded, Phase, Reci
 from mqcd.core.progress import Progress
 from mqcd.core.queueing.spid import SpidSource
 from mqcd.core.queueing.transition import last_attempt
+from mqcd.core.smtp.marks import LOOKED_AT, marks_of
 from mqcd.core.smtp.reply import Reply
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.admin.ownership import Owned
@@ -155,9 +156,10 @@ class _Admission:
         if spid > manifest.state.spid:
             # Of an import that is cut off files stay: no other message may get their names.
             manifest.commit(Edit(spid=self._spids.ceiling(self._now)))
-        size, eight = self._copy(letter, spid)
+        size, eight, head = self._copy(letter, spid)
         body = Body.EIGHT if eight and not letter.spid else letter.envelope.body
-        envelope = replace(letter.envelope, spid=spid, body=body)
+        labels = letter.envelope.labels or marks_of(head).labels()
+        envelope = replace(letter.envelope, spid=spid, body=body, labels=labels)
         shared = record.encode_envelope(envelope)
         lines = []
         for recipient in letter.recipients:
@@ -180,20 +182,23 @@ class _Admission:
         self._lines.clear()
         self._waiting = 0
 
-    def _copy(self, letter: Letter, spid: int) -> tuple[int, bool]:
-        """Its content under a temporary name; returns octets, and whether one of them has its high bit."""
+    def _copy(self, letter: Letter, spid: int) -> tuple[int, bool, bytes]:
+        """Its content under a temporary name; returns octets, whether one of them has its high bit, and the
+        beginning."""
         path = self._owned.silos.path(spid)
         temp = path.with_suffix(TEMP_SUFFIX)
         self._written.append(spid)
-        size, eight = 0, False
+        size, eight, head = 0, False, b""
         fd = self._disk.create(temp)
         try:
             for chunk in letter.content() if letter.spid else with_crlf(letter.content()):
                 size += self._disk.pwritev(fd, [chunk], size)
                 eight = eight or not chunk.isascii()
+                if len(head) < LOOKED_AT:
+                    head += chunk[:LOOKED_AT]
         finally:
             self._disk.close(fd)
-        return size, eight
+        return size, eight, head
 
     def _settle_contents(self) -> None:
         self._disk.sync_filesystem(self._owned.spool_root, self._watch)

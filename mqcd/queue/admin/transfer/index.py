@@ -27,6 +27,7 @@ _DSN = 700
 _WORDS = {"zone": 64, "listener": 64, "client": 64, "user": 512, "tls": 16, "dsn": _DSN}
 _TEXTS = {"status": 16, "remote": 1100, "reply": MAX_LAST_WORDS, "dsn": _DSN}
 """The longest of each, octets: a record line of them all is shorter than `record.MAX_LINE`."""
+_LABELS = 4096
 _COUNTS = range(1 << 31)
 _PRIORITIES = range(-9, 10)
 _NUMBERS: dict[str, Container[int]] = {
@@ -64,6 +65,7 @@ def encode(file: str, recipients: Sequence[Recipient]) -> str:
         **{name: getattr(envelope, name) for name in _WORDS},
         **({"release": format_time(envelope.release)} if envelope.release else {}),
         **({"priority": envelope.priority} if envelope.priority else {}),
+        **({"labels": envelope.labels} if envelope.labels else {}),
         "size": recipients[0].size,
         "recipients": [_recipient_fields(each) for each in recipients],
     }
@@ -95,6 +97,7 @@ def decode(line: str) -> Entry:
             smtputf8=body["smtputf8"] is True,
             release=_time(body, "release") if "release" in body else 0,
             priority=_number(body, "priority", _PRIORITIES) if "priority" in body else 0,
+            labels=_text(body, "labels", _LABELS) if "labels" in body else "",
             **words,
         )
         size = _number(body, "size", _SIZES)

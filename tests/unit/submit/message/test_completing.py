@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mqcd.core.labels import value_of
 from mqcd.submit.message.completing import missing_fields
 from mqcd.submit.message.zoning import MAX_SECTION
 from tests.unit.submit.support import House, open_house, server, visit
@@ -37,6 +38,7 @@ async def test_a_submission_listener_adds_them(octets: int) -> None:
         assert (await client.send(b"Subject: x\r\n\r\n" + body * (octets // 72 + 1) + b".\r\n"))[:3] == "250"
         [recipient] = await house.queued()
         content = await house.content(recipient)
+        assert value_of(recipient.envelope.labels, "message-id").encode() in content
         lines = content.split(b"\r\n\r\n")[0].split(b"\r\n")
         assert [line.partition(b":")[0] for line in lines] == [b"Date", b"Message-ID", b"Subject"]
 

@@ -256,7 +256,7 @@ _plain = recipients_with(st.text(st.characters(exclude_categories=["Cs", "Cc"]),
 @given(st.lists(_plain, min_size=1, max_size=3, unique_by=lambda each: each.qid), any_address)
 def test_index_lines_come_back_as_they_went(given_: list[Recipient], sender: str) -> None:
     # What operators did to it in this queue is not for another one.
-    envelope = replace(given_[0].envelope, sender=sender, labels="")
+    envelope = replace(given_[0].envelope, sender=sender)
     size = given_[0].size
     same = [
         replace(each, envelope=envelope, size=size, linked=False, route="", amended="") for each in given_

@@ -14,6 +14,7 @@ from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.core.progress import no_progress
 from mqcd.core.queueing.spid import SILOS, is_several, silo_of
+from mqcd.core.smtp.marks import Marks
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.ownership import owned
@@ -101,6 +102,17 @@ async def test_what_is_brought_has_no_bare_line_end(tmp_path: Path) -> None:
     ((recipient, content),) = await everything(rig)
     assert content == b"Subject: x\r\n\r\na\r\n.\r\nMAIL FROM:<e@e.example>\r\n..\r\nb\r\n"
     assert recipient.size == len(content)
+    await rig.close()
+
+
+async def test_what_is_brought_has_the_labels_of_its_header(tmp_path: Path) -> None:
+    tree = made(tmp_path)
+    tree.cluster("incoming", record())
+    tree.content(octets=b"Subject: x\r\nMessage-ID: <a@b.example>\r\nX-mqcd-Tag: old mail\r\n\r\na\r\n")
+    rig = stopped(tmp_path, AFTER_SAMPLES)
+    await bring(rig, tree.var)
+    ((recipient, _),) = await everything(rig)
+    assert recipient.envelope.labels == Marks("<a@b.example>", "", "old mail").labels()
     await rig.close()
 
 

@@ -1,0 +1,71 @@
+"""What is recorded of a message's header: Message-ID, List-ID and X-mqcd-Tag. Pure.
+
+RFC 5322, 3.6.4, and RFC 2919. Only the beginning of the content is looked at, once, and what is found is cut
+and made printable: a stranger has written it. Of a field that stands there twice the first one counts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from mqcd.core.display import printable
+from mqcd.core.labels import LIST_ID, MESSAGE_ID, TAG, TENANT, label
+
+MAX_OCTETS = 250
+"""Of a field that is kept."""
+LOOKED_AT = 16 << 10
+"""Octets of a content that are looked at."""
+_FIELD = re.compile(
+    rb"\r\n(message-id|list-id|x-mqcd-tag)[ \t]*:(?:[ \t]|\r\n[ \t])*([^\r\n]+)", re.IGNORECASE
+)
+_FIRST = re.compile(_FIELD.pattern.removeprefix(rb"\r\n"), re.IGNORECASE)
+_BETWEEN = re.compile("<([^<>]+)>")
+
+
+class Marks(NamedTuple):
+    """The bodies of the fields; "" for one that is not there."""
+
+    message_id: str = ""
+    list_id: str = ""
+    tag: str = ""
+
+    def labels(self, tenant: str = "") -> str:
+        """The labels of a message, see `core.labels`; of names in angle brackets without these."""
+        words = (
+            label(TENANT, tenant),
+            label(MESSAGE_ID, _bare(self.message_id)),
+            label(LIST_ID, _bare(self.list_id)),
+            label(TAG, self.tag),
+        )
+        return " ".join(filter(None, words))
+
+
+_NONE = Marks()
+
+
+def marks_of(content: bytes) -> Marks:
+    """The fields in the header section that `content` begins with."""
+    if content.startswith(b"\r\n"):
+        return _NONE
+    end = content.find(b"\r\n\r\n", 0, LOOKED_AT)
+    end = end if end >= 0 else min(len(content), LOOKED_AT)
+    found = _FIELD.findall(content, 0, end)
+    if (first := _FIRST.match(content, 0, end)) is not None:
+        found.insert(0, first.groups())
+    if not found:
+        return _NONE
+    values: dict[bytes, bytes] = {}
+    for name, value in found:
+        values.setdefault(name.lower(), value)
+    return Marks(_text(values, b"message-id"), _text(values, b"list-id"), _text(values, b"x-mqcd-tag"))
+
+
+def _text(values: dict[bytes, bytes], name: bytes) -> str:
+    value = values.get(name)
+    return printable(value.strip()[:MAX_OCTETS].decode("utf-8", "replace")) if value is not None else ""
+
+
+def _bare(text: str) -> str:
+    found = _BETWEEN.search(text)
+    return found[1] if found is not None else text
