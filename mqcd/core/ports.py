@@ -24,6 +24,7 @@ from mqcd.core.model import (
     Settlement,
     Submission,
 )
+from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.reply import Reply
 
@@ -134,15 +135,17 @@ class QueueStore(Protocol):
         skip: Mapping[str, int] | None = None,
         overdue: Callable[[Recipient], bool] | None = None,
         received_by: int | None = None,
+        places: Places | None = None,
     ) -> Sequence[Recipient]:
-        """At most `room` incoming or deferred recipients that are due at `now`, now in flight.
+        """At most `room` incoming or deferred recipients that are due at `now`, now in flight; with `places`
+        further ones of new mail.
 
-        New and due mail alternate, each oldest first. `skip` maps each suspended recipient domain to the end
-        of its suspension: its recipients are passed over, untried, until then, except `overdue` ones that
-        were passed over before. No recipient accepted after `received_by` (ms; None = no such time) is
-        overdue: to pass over a domain again costs a store the same however many wait there, and it need not
-        ask about each of them. May return fewer than are due, and nothing while the store moves records about
-        or cannot record verdicts: then `watch` calls back when to ask again.
+        New and due mail alternate, each oldest first; new mail of tenants takes turns, as far as the store
+        knows whose it has at hand. `skip` maps each suspended recipient domain to the end of its suspension:
+        its recipients are passed over until then, except `overdue` ones that were passed over before. None
+        accepted after `received_by` (ms; None = no such time) is overdue, so a store need not ask about each
+        of them. May return fewer than are due, and nothing while the store moves records about or cannot
+        record verdicts: then `watch` calls back when to ask again.
 
         After a start, or a leap of the wall clock, no due time lies further ahead than the longest delay
         of the schedule, also if the clock was wrong when it was set.

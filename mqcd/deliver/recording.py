@@ -48,8 +48,8 @@ class _Work:
     """Makes the messages that the verdicts give rise to."""
 
     @property
-    def count(self) -> int:
-        return len(self.settlements) + len(self.recipients)
+    def all(self) -> Sequence[Recipient]:
+        return self.recipients or [settlement.recipient for settlement in self.settlements]
 
     def perform(self, store: QueueStore) -> Awaitable[None]:
         if self.recipients:
@@ -81,14 +81,14 @@ async def _reporting(store: QueueStore, settlements: Sequence[Settlement], repor
 class Recorder:
     """The one way from delivery to the store's records.
 
-    Calls `released` with the number of recipients that are recorded, and `changed` when `paused` ends.
+    Calls `released` with the recipients that are recorded, and `changed` when `paused` ends.
     """
 
     def __init__(
         self,
         store: QueueStore,
         clock: Clock,
-        released: Callable[[int], None],
+        released: Callable[[Sequence[Recipient]], None],
         changed: Callable[[], None],
         suspects: Suspects | None = None,
     ) -> None:
@@ -184,28 +184,28 @@ class Recorder:
         except Exception:
             self._give_up(work)
             return
-        self._outstanding += work.count
+        self._outstanding += len(work.all)
         if future.done():
             self._ended(work, future)
         else:
             future.add_done_callback(partial(self._ended, work))
 
     def _ended(self, work: _Work, future: asyncio.Future[None]) -> None:
-        self._outstanding -= work.count
+        self._outstanding -= len(work.all)
         error = None if future.cancelled() else future.exception()
         if isinstance(error, StoreUnavailable) or future.cancelled():
             self._keep(work, error or StoreUnavailable("the store cancelled the record"))
         else:
             if error is not None:
-                _log.error("the store failed on %d recipients", work.count, exc_info=error)
-            self._released(work.count)
+                _log.error("the store failed on %d recipients", len(work.all), exc_info=error)
+            self._released(work.all)
             self._next_park(work)
         self._wake()
 
     def _give_up(self, work: _Work) -> None:
         """A fault of this program: the recipients stay in flight until the next start."""
-        _log.exception("the store refused a record of %d recipients", work.count)
-        self._released(work.count)
+        _log.exception("the store refused a record of %d recipients", len(work.all))
+        self._released(work.all)
         self._next_park(work)
 
     def _keep(self, work: _Work, error: BaseException) -> None:

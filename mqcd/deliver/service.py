@@ -2,7 +2,8 @@
 
 Guarantees
 * It never polls: it wakes when the store has mail, when a connection is free, or at the next due time.
-* At most `queuecache` recipients are in flight; each claimed recipient is settled or parked.
+* At most `queuecache` recipients are in flight, and an eighth more where tenants share; each claimed one is
+  settled or parked.
 * Nothing that happens to one recipient or one destination stops the others.
 * `stop`: recipients without a final dot out when the grace is over are parked; the others are left begun,
   without a verdict, and the store's next start counts them as outcome unknown.
@@ -98,6 +99,8 @@ class Deliverer:
         """Looks for suspects."""
         self._dry_until = 0
         self._relieve_at = 0
+        self._extra_at = 0
+        """When a claim beyond the full active set may give something."""
         self._quiet = asyncio.Event()
         """Set when delivery is drained; a waiter clears it first."""
         self._quiet.set()
@@ -227,7 +230,7 @@ class Deliverer:
             self._relieve_at = now + STUCK_MS
             self._settling.give(*table.relieve(now))
             room = table.room()
-        if room and now >= self._dry_until:
+        if now >= (self._dry_until if room else self._extra_at):
             await self._claim(room)
         if self._terms.stopping:
             return
@@ -242,13 +245,18 @@ class Deliverer:
         skip = self._table.skip(now).counted_from(wall)
         overdue = partial(self._overdue, wall) if skip else None
         received_by = wall - self._terms.schedule.first_age
-        room = min(room, CLAIMED_AT_ONCE)
-        claimed = await self._store.claim(room, wall, skip, overdue, received_by)
-        self._table.active += len(claimed)
+        most, places = min(room, CLAIMED_AT_ONCE), self._table.places()
+        claimed = await self._store.claim(most, wall, skip, overdue, received_by, places)
+        self._table.enter(claimed)
         if self._terms.stopping:
             self._recorder.park(claimed, 0)
             return
         self._placing.place(claimed)
+        if not room:
+            self._extra_at = 0 if claimed or places.refused else now + STUCK_MS
+            if claimed:
+                self._event.set()
+            return
         due = self._store.next_due()
         if due is not None and due <= clock.now():
             if claimed:
@@ -287,10 +295,13 @@ class Deliverer:
         self._dry_until = 0
         if self._table.room():
             self._event.set()
+        elif self._table.shares.several:
+            self._extra_at = 0
+            self._event.set()
 
-    def _released(self, count: int) -> None:
-        self._table.active -= count
-        if self._table.room():
+    def _released(self, recipients: Sequence[Recipient]) -> None:
+        self._table.leave(recipients)
+        if self._table.room() or (self._table.shares.several and not self._extra_at):
             self._event.set()
 
     def _is_drained(self) -> bool:

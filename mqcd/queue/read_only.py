@@ -15,6 +15,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
 from mqcd.core.ports import Content, Expedited, FindConnection
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.retention import Retention
@@ -72,6 +73,7 @@ class ReadOnlyStore:
         skip: Mapping[str, int] | None = None,
         overdue: Callable[[Recipient], bool] | None = None,
         received_by: int | None = None,
+        places: Places | None = None,
     ) -> Sequence[Recipient]:
         return ()
 

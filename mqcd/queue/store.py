@@ -29,6 +29,7 @@ from mqcd.core.ports import (
     Picked,
 )
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.within import HUNG_MS, within
@@ -256,10 +257,12 @@ class ClusterStore:
         skip: Mapping[str, int] | None = None,
         overdue: Callable[[Recipient], bool] | None = None,
         received_by: int | None = None,
+        places: Places | None = None,
     ) -> Sequence[Recipient]:
         """Recipients that are due."""
         self._live.shard.time.look()
-        return await self._live.claims.mail(self._bounded(room), now, skip or {}, overdue, received_by)
+        room = self._bounded(room)
+        return await self._live.claims.mail(room, now, skip or {}, overdue, received_by, places)
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         """Recipients of area bounces."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
@@ -297,3 +298,68 @@ async def test_settled_mail_is_not_due_before_its_verdict_says(store: QueueStore
     await post.settle(deferred(now + 2 * HOUR), first)
     await post.settle(deferred(now + HOUR), second)
     assert store.next_due() == now + HOUR
+
+
+async def send_of(post: Post, tenant: str, count: int, domain: str = "x.example") -> None:
+    for n in range(count):
+        given = post.submission(f"{tenant}{n}@{domain}")
+        envelope = dataclasses.replace(given.envelope, listener=tenant)
+        await post.store.enqueue(dataclasses.replace(given, envelope=envelope))
+
+
+class Some:
+    """Places for some tenants' new mail beyond the room of a claim."""
+
+    def __init__(self, extra: int = 0, take: str = "", passes: str = "") -> None:
+        self.extra = extra
+        self._take = take
+        self._passes = passes
+
+    def take(self, tenant: str) -> bool:
+        return tenant in self._take.split()
+
+    def passes(self, tenant: str, domain: str) -> bool:
+        return (tenant, domain) == (self._passes, "slow.example")
+
+
+def names(recipients: Sequence[Recipient]) -> list[str]:
+    return [each.address.partition("@")[0] for each in recipients]
+
+
+async def test_new_mail_of_tenants_takes_turns(post: Post) -> None:
+    await send_of(post, "a", 6)
+    await send_of(post, "b", 2)
+    assert names(await post.claim_all(step=3)) == ["a0", "b0", "a1", "b1", "a2", "a3", "a4", "a5"]
+
+
+async def test_places_beyond_the_room_are_for_some(store: QueueStore, post: Post) -> None:
+    await send_of(post, "a", 6)
+    await send_of(post, "b", 3)
+    await send_of(post, "c", 1)
+    now = post.clock.now()
+    assert names(await store.claim(0, now, places=Some(3, "b c"))) == ["b0", "c0", "b1"]
+    assert names(await store.claim(1, now, places=Some(3, "b"))) == ["a0", "b2"]
+    assert names(await store.claim(0, now, places=Some(3, "b"))) == []
+    assert names(await post.claim_all()) == ["a1", "a2", "a3", "a4", "a5"]
+
+
+async def test_some_pass_a_domain_that_is_passed_over(store: QueueStore, post: Post) -> None:
+    for tenant in "ab":
+        await send_of(post, tenant, 2, "slow.example")
+    now = post.clock.now()
+    skip = {"slow.example": now + HOUR}
+    assert names(await store.claim(9, now, skip, places=Some(passes="b"))) == ["b0", "b1"]
+    assert names(await store.claim(9, now + HOUR)) == ["a0", "a1"]
+
+
+async def test_tenants_take_turns_after_a_restart(harness: Harness, post: Post) -> None:
+    await send_of(post, "a", 4)
+    given = post.submission("b0@x.example")
+    envelope = dataclasses.replace(given.envelope, listener="a", labels="tag=x tenant=b%20c")
+    await post.store.enqueue(dataclasses.replace(given, envelope=envelope))
+    after = Post(await harness.restart(harness.restarts[-1]), post.clock)
+    found: list[Recipient] = []
+    while len(found) < 5:
+        found.append((await after.claim_next())[1])
+    assert names(found)[:2] == ["a0", "b0"]
+    assert {each.envelope.tenant for each in found} == {"a", "b c"}

@@ -189,7 +189,11 @@ class SenderSettings:
 class DeliverSettings(AuditSettings):
     """Mail out."""
 
-    queuecache: int = setting(2500, "recipients held in the active set at once", Count(least=1))
+    queuecache: int = setting(
+        2500,
+        "recipients held in the active set at once, and an eighth more where tenants share",
+        Count(least=1),
+    )
     maxconnections: int = setting(
         2500,
         "connections at once, fewer if descriptors do not suffice; "

@@ -304,7 +304,9 @@ class ServerSettings(PeerSettings):
     senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
     remotenets: tuple[NetworkSettings, ...] = many(ServerNetworkSettings, "remotenet")
     tenant: TenantBy = setting(
-        TenantBy.LISTENER, "what names the tenant of a message: user, header or listener", Choice(TenantBy)
+        TenantBy.LISTENER,
+        "what names the tenant that a message is counted with and takes turns for: user, header or listener",
+        Choice(TenantBy),
     )
     tenant_header: str = setting(
         "",

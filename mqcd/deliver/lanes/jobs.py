@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mqcd.core.model import Recipient
 from mqcd.deliver.lanes.ranks import Ranks
 from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.lanes.tenants import TurnOrder
 from mqcd.deliver.routing.policy import Hop
 
 
@@ -21,8 +22,8 @@ class Job:
     """When it came into its lane."""
     begun: bool = False
     """The store has recorded the begin of the attempt."""
-    order: int = 0
-    """Number of its arrival in the table."""
+    order: tuple[int, int] = (0, 0)
+    """Its turn, by which its lane and named zone order it, and the number of its arrival in the table."""
     limit: Limit | None = None
     """Its sender's."""
     paid: bool = False
@@ -46,6 +47,8 @@ class JobQueue:
     """Recipients in `jobs`."""
     aside: int = 0
     """Recipients that wait for their sender's tokens, out of `jobs` meanwhile."""
+    turns: TurnOrder = field(default_factory=TurnOrder)
+    """The lane's, or those of its named zone."""
     limits: tuple[Limit, ...] = ()
     """Those of the lane and of its zone."""
     _joinable: dict[int, Job] = field(default_factory=dict)
@@ -64,7 +67,7 @@ class JobQueue:
         return True
 
     def append(self, job: Job, *, joinable: bool) -> None:
-        """A new job, behind the others of its priority."""
+        """A new job, in its turn among the others of its priority."""
         self.jobs.append(job)
         if joinable:
             self._joinable[job.recipients[0].envelope.spid] = job
@@ -78,6 +81,7 @@ class JobQueue:
     def take(self) -> Job:
         """The first job, out of the queue now."""
         job = self.jobs.take()
+        self.turns.served(job.order[0])
         if self._joinable:
             self._close(job)
         self.count(job, -len(job.recipients))

@@ -1,11 +1,12 @@
 """Jobs in the order in which their lane serves them: by priority, without starving any (RFC 6710). Pure.
 
-Jobs of one priority stand in order of arrival. The highest priority goes first; but of LOWER_TURN turns in a
-row, one goes to the oldest job of the lower ones, if any waits.
+Jobs of one priority stand in the order of their turns (see `tenants`). The highest priority goes first; but
+of LOWER_TURN turns in a row, one goes to the first job of the lower ones, if any waits.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
@@ -18,8 +19,9 @@ LOWER_TURN = 8
 class Ranked(Protocol):
     """What has a place."""
 
-    order: int
-    """Number of its arrival."""
+    @property
+    def order(self) -> tuple[int, int]:
+        """Its turn, and the number of its arrival."""
 
     @property
     def priority(self) -> int:
@@ -66,7 +68,10 @@ class Ranks(Generic[Item]):
         """A new job."""
         row = self._rows.get(item.priority)
         if row is not None:
-            row.append(item)
+            if item.order > row[-1].order:
+                row.append(item)
+            else:
+                row.insert(bisect_right(row, item.order, key=_order), item)
             return
         self._rows[item.priority] = deque((item,))
         self._choose()
@@ -115,3 +120,7 @@ class Ranks(Generic[Item]):
         self._next = highest = max(rows)
         if self._turns >= LOWER_TURN - 1:
             self._next = min(rows.keys() - {highest}, key=lambda priority: rows[priority][0].order)
+
+
+def _order(item: Ranked) -> tuple[int, int]:
+    return item.order

@@ -1,8 +1,8 @@
 """Decides which job starts next, and over how many connections: a table of lanes, one per hop. Pure.
 
 * Zones take turns, and in the default zone lanes do, so a long lane delays no other; a named zone sends
-  in order of arrival (see `turns`). Within a lane recipients go in order of arrival; those of one message
-  travel together, at most `maxrecips` in one transaction.
+  in order of arrival (see `turns`). Within a lane recipients go in order of arrival, tenants in turn (see
+  `tenants`); those of one message travel together, at most `maxrecips` in one transaction.
 * How many connections a lane may have follows from its transactions (see `window`), how the connections of
   all lanes are divided from which destinations answer (see `slots`).
 * Rates (see `rates`) of a lane, a zone, a sender are charged when an attempt starts. A lane or zone without
@@ -30,6 +30,7 @@ from mqcd.deliver.lanes.passing import Passing, Skip
 from mqcd.deliver.lanes.rates import Limit
 from mqcd.deliver.lanes.slots import Slots
 from mqcd.deliver.lanes.states import Condition, Event
+from mqcd.deliver.lanes.tenants import Places, Shares
 from mqcd.deliver.lanes.throttling import Throttle
 from mqcd.deliver.lanes.turns import Turns
 from mqcd.deliver.lanes.window import Feedback
@@ -58,7 +59,9 @@ class LaneTable:
         self.slots = Slots(self._turns, bounds.maxconnections)
         self._count = 0
         self.active = 0
-        """Recipients claimed and neither settled nor parked; the deliverer keeps it."""
+        """Recipients claimed and neither settled nor parked."""
+        self.shares = Shares()
+        """What each tenant has of these."""
         self.rebind(bounds, 0)
 
     def rebind(self, bounds: Bounds, now: int) -> None:
@@ -101,6 +104,11 @@ class LaneTable:
         room = self._bounds.queuecache - self.active
         return room if room * 10 >= self._bounds.queuecache else 0
 
+    def places(self) -> Places:
+        """What a claim for `room` may give to which tenants besides."""
+        most = self._bounds.queuecache
+        return Places(self.shares, self.active, most, full=not self.room(), is_dead=self.is_dead)
+
     def skip(self, now: int) -> Skip:
         """Domains that claims pass over, and for how many ms from now."""
         return self._passing.skip(now)
@@ -118,6 +126,16 @@ class LaneTable:
         return max(min(times), 0) if times else None
 
     # ------------------------------------------------------------ mail comes
+
+    def enter(self, recipients: Sequence[Recipient]) -> None:
+        """They have been claimed."""
+        self.active += len(recipients)
+        self.shares.enter(recipients)
+
+    def leave(self, recipients: Sequence[Recipient]) -> None:
+        """They have been settled or parked."""
+        self.active -= len(recipients)
+        self.shares.leave(recipients)
 
     def add(self, recipient: Recipient, domain: str, hop: Hop, now: int) -> Give | None:
         """Put a claimed recipient into its lane; a Give when it has to wait outside."""
@@ -140,6 +158,8 @@ class LaneTable:
         lane = self._lanes.get(hop.key)
         if lane is None:
             lane = self._lanes[hop.key] = Lane(hop, share=Share(self._new_share))
+            if zone := hop.policy.zone:
+                lane.queue.turns = self._turns.zone(zone).turns
             self._throttle.limit_lane(lane, now)
         elif lane.hop is not hop:
             policy, lane.hop = lane.hop.policy, hop
@@ -165,6 +185,8 @@ class LaneTable:
                 wait = lane.until_probed(now)
                 return Give(recipients=(recipient,), after=wait, why=Why.DEAD, lane=lane)
             return None
+        if self.shares.holds_little(recipient.envelope.tenant, self.active, self._bounds.queuecache):
+            return None
         if lane.share.most and (wait := lane.ask_share(now)):
             self._passing.add(lane)
             return Give(recipients=(recipient,), after=wait, why=Why.SHARE, lane=lane)
@@ -182,7 +204,8 @@ class LaneTable:
         self._count += 1
         if not lane.queue.jobs:
             lane.moved = max(lane.moved, now)
-        job = Job(hop, [recipient], now, order=self._count, limit=sender)
+        order = lane.queue.turns.next(recipient.envelope.tenant), self._count
+        job = Job(hop, [recipient], now, order=order, limit=sender)
         lane.queue.append(job, joinable=several and most != 1 and not lane.suspended)
 
     def put_back(self, lane: Lane, job: Job) -> None:
@@ -229,14 +252,14 @@ class LaneTable:
             return None
         if hop.sole:
             self._passing.belongs(recipients[0].domain, lane)
-        self.active += len(recipients)
+        self.enter(recipients)
         self._count += 1
-        job = Job(hop, list(recipients), now, order=self._count)
+        job = Job(hop, list(recipients), now, order=(lane.queue.turns.now, self._count))
         return Start(lane=lane, job=job, reuse=self.slots.start(lane, now))
 
     def undo_start(self, start: Start) -> None:
         """A job of `start_new` will not come."""
-        self.active -= len(start.job.recipients)
+        self.leave(start.job.recipients)
 
     def _may_start(self, lane: Lane, now: int, full: bool) -> bool:
         if not lane.queue.jobs or (not lane.idle and lane.connections >= self._limit(lane, now)):

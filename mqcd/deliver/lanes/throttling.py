@@ -146,7 +146,7 @@ class Throttle:
     def _set_aside(self, lane: Lane, limit: Limit, until: int) -> None:
         job = lane.queue.step_aside()
         line = self._aside.setdefault(limit, deque())
-        if line and job.order < line[0][1].order:
+        if line and job.order[1] < line[0][1].order[1]:
             line.appendleft((lane, job))
         else:
             line.append((lane, job))

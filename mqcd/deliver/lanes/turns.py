@@ -1,7 +1,7 @@
 """Chooses the next lane: zones take turns, each in an order of its own. Pure.
 
-* A named zone sends in order of arrival: of its lanes that stand in line, the one goes first whose head
-  of line came first into the active set.
+* A named zone sends in order of arrival, tenants in turn: of its lanes that stand in line, the one goes first
+  whose head of line has the first turn (see `tenants`).
 * In the default zone lanes take turns, one job each.
 * A zone that sleeps has no turns; its lanes keep their places.
 
@@ -15,6 +15,7 @@ from heapq import heappop, heappush, heapreplace
 
 from mqcd.deliver.lanes.lane import Lane
 from mqcd.deliver.lanes.states import Move, Standing
+from mqcd.deliver.lanes.tenants import TurnOrder
 
 # As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
 _OUT, _JOIN, _TURN = Standing.OUT, Move.JOIN, Move.TURN
@@ -23,15 +24,17 @@ _OUT, _JOIN, _TURN = Standing.OUT, Move.JOIN, Move.TURN
 class Zone:
     """The lanes of one zone that stand in line."""
 
-    __slots__ = ("_ordered", "_queue", "asleep", "in_line", "name")
+    __slots__ = ("_ordered", "_queue", "asleep", "in_line", "name", "turns")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.turns = TurnOrder()
+        """Of a named zone: the turns of the jobs of all its lanes."""
         self.asleep = 0
         """Until when it has no turns; 0 = it has."""
         self.in_line = False
         self._queue: deque[Lane] = deque()
-        self._ordered: list[tuple[int, Lane]] = []
+        self._ordered: list[tuple[tuple[int, int], Lane]] = []
 
     def __len__(self) -> int:
         return len(self._ordered) if self.name else len(self._queue)

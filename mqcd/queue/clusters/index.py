@@ -6,7 +6,7 @@ The cluster index changes only when that frame is durable (`advance`), so it alw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -83,6 +83,8 @@ class ClusterIndex:
         self._disk = disk
         self._root = root
         self.clusters: dict[str, ClusterState] = {}
+        self.tenants: Set[str] = frozenset()
+        """Whose new mail was last read from them."""
         self.changed: set[str] = set()
         """Clusters whose state differs from what the MANIFEST says."""
         self._queues: dict[Area, dict[str, None]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
@@ -360,4 +362,5 @@ def entry_of(glance: record.Glance) -> JournalEntry:
         content=IN_SPOOL,
         linked=glance.linked,
         domain=glance.domain,
+        tenant=glance.tenant,
     )

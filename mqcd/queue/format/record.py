@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from mqcd.core.address import normal_domain
 from mqcd.core.errors import DecodeError
+from mqcd.core.labels import TENANT, value_of
 from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.format import filenames
@@ -413,6 +414,12 @@ class Glance:
         _, at, domain = self.fields[11].rpartition(b"@")
         return _domain(domain) if at else ""
 
+    @property
+    def tenant(self) -> str:
+        """See `Envelope.tenant`."""
+        shared = self.fields[15].split(b"|", 9)
+        return _tenant(shared[3], shared[8]) if len(shared) > 9 else ""
+
 
 def sound(line: bytes) -> Glance:
     """A glance at a line that checks and that the journal can hold: its length, its QID, its due time.
@@ -424,6 +431,12 @@ def sound(line: bytes) -> Glance:
     if len(line) > MAX_LINE or glance.qid >> 32 or glance.due < 0:
         raise _impossible(line)
     return glance
+
+
+@lru_cache(maxsize=1024)
+def _tenant(listener: bytes, labels: bytes) -> str:
+    text = unescape(labels.decode("utf-8", "replace"))
+    return intern(value_of(text, TENANT) or unescape(listener.decode("utf-8", "replace")))
 
 
 @lru_cache(maxsize=1024)

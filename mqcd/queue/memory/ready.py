@@ -1,20 +1,21 @@
 """Entries that wait to be claimed, in the order in which they may be. Pure bookkeeping.
 
-New mail in order of arrival, the rest by due time, bounces apart. An entry that a claim has passed over is
-*aside*: in its domain's bucket, until that domain's time has come. However many a bucket holds, a claim
-passes them over again in one step. Each structure is divided by segment, so that an evacuation drops all
-that it has moved at once. Entries are left in place when an entry is claimed elsewhere or
-ended, and passed over when they come up.
+New mail in order of arrival, tenants in turn; the rest by due time, bounces apart. An entry that a claim has
+passed over is *aside*: in its domain's bucket, until that domain's time has come. However many a bucket
+holds, a claim passes them over again in one step. Each structure is divided by segment, so that an evacuation
+drops all that it has moved at once. Entries are left in place when an entry is claimed elsewhere or ended,
+and passed over when they come up.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from heapq import heapify, heappop, heappush
 
 from mqcd.core.model import Area
 from mqcd.core.queueing.spid import accepted_by
+from mqcd.core.queueing.turns import ByTenant, Take
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry
 
@@ -191,8 +192,8 @@ class Waiting:
     """All waiting entries of a shard."""
 
     def __init__(self) -> None:
-        self._fresh = Row(_is_fresh)
-        self._urgent = Row(_is_fresh)
+        self._fresh = ByTenant(_fresh_row)
+        self._urgent = ByTenant(_fresh_row)
         """New mail with a priority above 0, that a client gave it since the start."""
         self._kept = 0
         """Places, in eighths, that other new mail has not had yet."""
@@ -221,7 +222,7 @@ class Waiting:
         elif entry.area is Area.HELD:
             pass
         elif entry.area is Area.INCOMING and not entry.due:
-            (self._urgent if urgent else self._fresh).push(entry)
+            (self._urgent if urgent else self._fresh).row(entry.tenant).push(entry)
         else:
             self._mail.push(entry)
 
@@ -240,8 +241,8 @@ class Waiting:
 
     def drop(self, segment: int) -> None:
         """Forget the entries of a segment."""
-        rows = (self._fresh, self._urgent, self._bounces, *(bucket.row for bucket in self._buckets.values()))
-        for row in rows:
+        buckets = (bucket.row for bucket in self._buckets.values())
+        for row in (*self._fresh.rows, *self._urgent.rows, self._bounces, *buckets):
             row.parts.pop(segment, None)
         for heap in (self._mail, self._late_bounces, self._removed):
             heap.parts.pop(segment, None)
@@ -261,12 +262,21 @@ class Waiting:
             bucket.hasten(now)
 
     def pop_new(self) -> JournalEntry | None:
-        """The oldest new mail; urgent mail that has had no turn follows it."""
-        return self._fresh.pop() or self._urgent.pop()
+        """The oldest new mail of the tenant whose turn it is; urgent mail that has had no turn follows."""
+        return _pop(self._fresh) or _pop(self._urgent)
 
     def pop_urgent(self) -> JournalEntry | None:
-        """The oldest urgent mail."""
-        return self._urgent.pop()
+        """The oldest urgent mail of the tenant whose turn it is."""
+        return _pop(self._urgent)
+
+    def pop_extra(self, take: Take) -> JournalEntry | None:
+        """The same of a tenant that `take` admits, urgent mail first."""
+        return _pop(self._urgent, take) or _pop(self._fresh, take)
+
+    @property
+    def tenants(self) -> Set[str]:
+        """Those that may have new mail here."""
+        return {*self._fresh.tenants, *self._urgent.tenants}
 
     def urgent_share(self, room: int) -> int:
         """Of `room` places the part that urgent mail may take before older mail: seven in eight."""
@@ -361,6 +371,15 @@ class Waiting:
 def is_old(entry: JournalEntry, received_by: int | None) -> bool:
     """Whether it was accepted by then (None = whenever it was)."""
     return received_by is None or accepted_by(entry.spid, entry.received) <= received_by
+
+
+def _pop(rows: ByTenant[Row], take: Take | None = None) -> JournalEntry | None:
+    row = rows.next(take)
+    return row.pop() if row is not None else None
+
+
+def _fresh_row() -> Row:
+    return Row(_is_fresh)
 
 
 def _is_fresh(entry: JournalEntry) -> bool:

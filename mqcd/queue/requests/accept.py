@@ -146,6 +146,7 @@ class Acceptance:
         shard.reserved.used(recipients[0].envelope.spid)
         content_at = at + octets
         content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
+        tenant = intern(recipients[0].envelope.tenant)
         hot = attempted or shard.ring.entries < _KEPT_HOT
         for recipient, raw in zip(recipients, lines, strict=True):
             entry = JournalEntry(
@@ -158,6 +159,7 @@ class Acceptance:
                 content,
                 recipient.linked,
                 intern(recipient.domain),
+                tenant,
             )
             if hot:
                 entry.recipient, entry.raw = recipient, raw

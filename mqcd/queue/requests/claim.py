@@ -1,7 +1,8 @@
 """Claims: which recipients may be tried now.
 
 A claim takes half of its room from new mail and half from mail that has become due; what one side leaves, the
-other takes. Entries of the journal are claimed in memory alone. Records in clusters move into the journal
+other takes. New mail of several tenants takes turns; of what is in clusters, whose tenants are not known, so
+does half. Entries of the journal are claimed in memory alone. Records in clusters move into the journal
 first (`load`). A recipient whose domain is suspended is passed over: its entry waits in the domain's bucket
 (`memory.ready`).
 
@@ -21,6 +22,7 @@ from itertools import zip_longest
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.spid import format_spid
+from mqcd.core.queueing.turns import Places
 from mqcd.queue.memory.ready import is_old
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.load import LOADED_AT_ONCE, RETRY_MS, Loader, Passing, Skip, may_claim
@@ -86,13 +88,15 @@ class Claims:
         skip: Skip,
         overdue: Overdue | None = None,
         received_by: int | None = None,
+        places: Places | None = None,
     ) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.claim`."""
         async with self._turn:
             if not may_claim(self._shard):
                 return ()
             self._due_first = not self._due_first
-            claim = _Claim(self._shard, now, skip, _Expiry(overdue, received_by) if overdue else None)
+            expiry = _Expiry(overdue, received_by) if overdue else None
+            claim = _Claim(self._shard, now, skip, expiry, places)
             return await claim.run(claim.mail(room, self._due_first))
 
     async def bounces(self, room: int) -> Sequence[Recipient]:
@@ -147,10 +151,13 @@ class Claims:
 class _Claim:
     """One claim."""
 
-    def __init__(self, shard: Shard, now: int, skip: Skip, expiry: _Expiry | None) -> None:
+    def __init__(
+        self, shard: Shard, now: int, skip: Skip, expiry: _Expiry | None, places: Places | None = None
+    ) -> None:
         self._shard = shard
         self._now = now
-        self._passing = Passing(shard, now, skip)
+        self._places = places
+        self._passing = Passing(shard, now, skip, places)
         self._loader = Loader(shard, now, self._passing)
         self._expiry = expiry
         """None = nothing expires: suspended domains are passed over whole."""
@@ -178,12 +185,14 @@ class _Claim:
     async def mail(self, room: int, due_first: bool) -> None:
         """Find new and due mail; the odd place and the first turn go to each side alternately."""
         try:
-            # Expiry gets a share of the room first: on a busy server nothing would be left for it.
-            await self._ask(room // 4 or int(not due_first))
-            await self._halves(room - len(self._found), due_first)
-            await self._ask(room)
+            if room:
+                # Expiry gets a share of the room first: on a busy server nothing would be left for it.
+                await self._ask(room // 4 or int(not due_first))
+                await self._halves(room - len(self._found), due_first)
+                await self._ask(room)
+            await self._extra()
         finally:
-            if self._passing.left <= 0 or self._shard.waiting.to_ask:
+            if self._passing.left <= 0 or (room and self._shard.waiting.to_ask):
                 asyncio.get_running_loop().call_soon(self._shard.notify)
 
     async def _halves(self, room: int, due_first: bool) -> None:
@@ -229,13 +238,30 @@ class _Claim:
             await self._loader.load(name, LOADED_AT_ONCE, self._found)
 
     async def _new(self, room: int, found: list[JournalEntry]) -> None:
-        index, waiting = self._shard.cluster_index, self._shard.waiting
+        waiting = self._shard.waiting
         await self._pop(waiting.pop_urgent, waiting.urgent_share(room), found)
-        # Clusters hold older mail than the journal.
-        while self._goes_on(found, room) and (name := index.first(Area.INCOMING)) is not None:
-            if not await self._loader.load(name, room - len(found), found):
-                break
+        # Clusters hold older mail than the journal. Of several tenants one may have filled them.
+        older = self._shard.cluster_index.tenants
+        kept = (room - len(found)) // 2 if older and len(older | waiting.tenants) > 1 else 0
+        await self._older(room - kept, found)
         await self._pop(waiting.pop_new, room, found)
+        await self._older(room, found)
+
+    async def _older(self, room: int, found: list[JournalEntry]) -> None:
+        """Claim new mail that is in clusters, oldest first."""
+        index = self._shard.cluster_index
+        while self._goes_on(found, room) and (name := index.first(Area.INCOMING)) is not None:
+            before = len(found)
+            if not await self._loader.load(name, room - before, found):
+                break
+            index.tenants = {entry.tenant for entry in found[before:]} or index.tenants
+
+    async def _extra(self) -> None:
+        """Claim new mail of tenants that have further places."""
+        places, waiting = self._places, self._shard.waiting
+        if places is not None and places.extra:
+            most = len(self._found) + places.extra
+            await self._pop(lambda: waiting.pop_extra(places.take), most, self._found)
 
     async def _due(self, room: int, found: list[JournalEntry]) -> None:
         index, waiting, passing = self._shard.cluster_index, self._shard.waiting, self._passing

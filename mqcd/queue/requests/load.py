@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import BY_DUE, Area
+from mqcd.core.queueing.turns import Places
 from mqcd.disk.durable import describe
 from mqcd.disk.uncancellable import in_thread, uncancellable
 from mqcd.queue.clusters.index import Taken, entry_of
@@ -42,7 +43,8 @@ def may_claim(shard: Shard) -> bool:
 class Passing:
     """Which recipients a claim passes over, and how many it still may."""
 
-    def __init__(self, shard: Shard, now: int, skip: Skip) -> None:
+    def __init__(self, shard: Shard, now: int, skip: Skip, places: Places | None = None) -> None:
+        self._places = places
         self._waiting = shard.waiting
         self._now = now
         self.skip = skip
@@ -60,7 +62,9 @@ class Passing:
 
     def suspended(self, entry: JournalEntry) -> bool:
         """Whether its domain takes no mail now."""
-        return self.skip.get(entry.domain, 0) > self._now
+        if self.skip.get(entry.domain, 0) <= self._now:
+            return False
+        return self._places is None or not self._places.passes(entry.tenant, entry.domain)
 
     def over(self, entry: JournalEntry) -> None:
         """An entry of a suspended domain waits in the domain's bucket."""

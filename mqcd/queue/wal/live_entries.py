@@ -107,6 +107,7 @@ class LiveEntries(Fold[_Lines]):
                     content=raw.content,
                     linked=glance.linked,
                     domain=glance.domain,
+                    tenant=glance.tenant,
                 )
                 entry.begun = raw.begun or bool(lost and self._in_doubt(glance, (number, ordinal), lost))
                 entry.raw = raw.line

@@ -50,6 +50,7 @@ class JournalEntry:
         "size",
         "spid",
         "state",
+        "tenant",
     )
 
     def __init__(
@@ -63,6 +64,7 @@ class JournalEntry:
         content: Locator,
         linked: bool,
         domain: str,
+        tenant: str = "",
     ) -> None:
         self.spid = spid
         self.qid = qid
@@ -73,6 +75,8 @@ class JournalEntry:
         self.content = content
         self.domain = domain
         """As `Recipient.lane_key`; equal ones must be one object, to save memory."""
+        self.tenant = tenant
+        """As `Envelope.tenant`, and likewise."""
         self.recipient: Recipient | None = None
         """The decoded record while it is kept."""
         self.linked = linked

@@ -20,11 +20,20 @@ from functools import partial
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
-from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Picked, Reservation
+from mqcd.core.ports import (
+    Clock,
+    Content,
+    Expedited,
+    FindConnection,
+    Observer,
+    Picked,
+    Reservation,
+)
 from mqcd.core.queueing.amendment import applies
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.transition import parked
+from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.retention import Retention
@@ -224,13 +233,14 @@ class StoredQueue:
         skip: Mapping[str, int] | None = None,
         overdue: Callable[[Recipient], bool] | None = None,
         received_by: int | None = None,
+        places: Places | None = None,
     ) -> Sequence[Recipient]:
         """At most `room` due recipients; see the port."""
         state = self._live
         state.look_at_clock()
         if not state.loaded:
             return []
-        found = state.waiting.claim(room, now, skip or {}, overdue, received_by)
+        found = state.waiting.claim(room, now, skip or {}, overdue, received_by, places)
         state.claimed.update(each.key for each in found)
         return found
 

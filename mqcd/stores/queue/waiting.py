@@ -12,6 +12,7 @@ from itertools import islice
 
 from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.spid import accepted_by
+from mqcd.core.queueing.turns import ByTenant, Places, Take
 
 KEPT_FROM_URGENT = 8
 """One in so many turns of new mail is kept from urgent mail."""
@@ -25,8 +26,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self._new: dict[Key, Recipient] = {}
-        self._order: list[Key] = []
-        self._urgent: list[Key] = []
+        self._order = ByTenant(lambda: _Row(self._new))
+        self._urgent = ByTenant(lambda: _Row(self._new))
         """Of the new ones, those with a priority above 0."""
         self._kept = 0
         """Turns since the last that was kept from urgent mail."""
@@ -56,7 +57,8 @@ class Waiting:
             self._at_rest[key] = recipient
         elif recipient.area is Area.INCOMING and not recipient.due:
             self._new[key] = recipient
-            heapq.heappush(self._urgent if recipient.envelope.priority > 0 else self._order, key)
+            rows = self._urgent if recipient.envelope.priority > 0 else self._order
+            rows.row(recipient.envelope.tenant).push(key)
         else:
             self._put_off(recipient, recipient.due)
 
@@ -71,19 +73,27 @@ class Waiting:
         skip: Mapping[str, int],
         overdue: Overdue | None,
         received_by: int | None,
+        places: Places | None = None,
     ) -> list[Recipient]:
         """See `core.ports.QueueStore.claim`."""
         found: list[Recipient] = []
-        while len(found) < room:
-            recipient = self._next(now)
-            if recipient is None:
-                break
-            until = skip.get(recipient.lane_key, 0)
-            if until > now and not _is_overdue(recipient, overdue, received_by):
-                self._put_off(recipient, until)
-                continue
-            found.append(recipient)
-            self._new_turn = not self._new_turn
+
+        def find(following: Callable[[], Recipient | None], most: int) -> None:
+            while len(found) < most and (recipient := following()) is not None:
+                until = skip.get(recipient.lane_key, 0)
+                if (
+                    until > now
+                    and not _is_overdue(recipient, overdue, received_by)
+                    and not (places and places.passes(recipient.envelope.tenant, recipient.lane_key))
+                ):
+                    self._put_off(recipient, until)
+                    continue
+                found.append(recipient)
+                self._new_turn = not self._new_turn
+
+        find(lambda: self._next(now), room)
+        if places is not None and places.extra:
+            find(lambda: self._next_new(self._urgent, self._order, places.take), len(found) + places.extra)
         return found
 
     def remove(self, key: Key) -> None:
@@ -94,18 +104,18 @@ class Waiting:
     def _next(self, now: int) -> Recipient | None:
         next_due = self._next_later()
         due = next_due is not None and next_due <= now
-        if self._next_new() and (self._new_turn or not due):
+        if (self._order or self._urgent) and (self._new_turn or not due):
             self._kept = (self._kept + 1) % KEPT_FROM_URGENT
             first, second = (self._urgent, self._order) if self._kept else (self._order, self._urgent)
-            return self._new.pop(heapq.heappop(first or second))
+            return self._next_new(first, second)
         return self._later.pop(heapq.heappop(self._due)[1]) if due else None
 
-    def _next_new(self) -> bool:
-        """Whether there is one."""
-        for order in (self._urgent, self._order):
-            while order and order[0] not in self._new:
-                heapq.heappop(order)
-        return bool(self._order or self._urgent)
+    def _next_new(
+        self, first: ByTenant[_Row], second: ByTenant[_Row], take: Take | None = None
+    ) -> Recipient | None:
+        """Of the tenant whose turn it is, as far as `take` admits it."""
+        row = first.next(take) or second.next(take)
+        return self._new.pop(row.pop()) if row is not None else None
 
     def _next_later(self) -> int | None:
         while self._due and self._due[0][1] not in self._later:
@@ -138,7 +148,7 @@ class Waiting:
 
     def next_due(self) -> int | None:
         """When the next of incoming and deferred can be claimed; 0 = at once, None = there is none."""
-        return 0 if self._next_new() else self._next_later()
+        return 0 if self._order or self._urgent else self._next_later()
 
     def bring_forward(self, latest: int, keys: set[Key] | None = None, *, dry_run: bool = False) -> int:
         """Let no due time be later than `latest`: of these recipients, None = of all.
@@ -155,6 +165,29 @@ class Waiting:
             heapq.heapify(due)
             self._due = due
         return changed
+
+
+class _Row:
+    """The keys of one tenant's new recipients; some may wait no more."""
+
+    __slots__ = ("_keys", "_new")
+
+    def __init__(self, new: Mapping[Key, Recipient]) -> None:
+        self._new = new
+        self._keys: list[Key] = []
+
+    def push(self, key: Key) -> None:
+        """One more."""
+        heapq.heappush(self._keys, key)
+
+    def pop(self) -> Key:
+        """The oldest one."""
+        return heapq.heappop(self._keys)
+
+    def __bool__(self) -> bool:
+        while self._keys and self._keys[0] not in self._new:
+            heapq.heappop(self._keys)
+        return bool(self._keys)
 
 
 def _is_overdue(recipient: Recipient, overdue: Overdue | None, received_by: int | None) -> bool:

@@ -82,11 +82,13 @@ class Kit:
         smtputf8: bool = False,
         dsn: str = "",
         notify: Sequence[str] = (),
+        listener: str = "",
     ) -> Sequence[Recipient]:
         envelope = Envelope(
             spid=self.store.reserve(len(recipients) > 1),
             sender=sender,
             client=client,
+            listener=listener,
             received=self.clock.now(),
             body=body,
             smtputf8=smtputf8,

@@ -25,7 +25,7 @@ from mqcd.deliver.connection.worker import SHORTAGE_MS
 from mqcd.deliver.lanes.lane import TRIAL_MS
 from mqcd.deliver.lanes.outside import FIRST_PROBE_MS
 from mqcd.deliver.service import CLAIMED_AT_ONCE
-from tests.fakes.clock import turns
+from tests.fakes.clock import FakeClock, turns
 from tests.fakes.dialer import FakeDialer, Peer
 from tests.fakes.resolver import FakeResolver
 from tests.fakes.store import MemoryStore
@@ -398,9 +398,9 @@ class FailingStore(MemoryStore):
         self._maybe("settle")
         return super().settle(settlements, submissions)
 
-    async def claim(self, room, now, skip=None, overdue=None, received_by=None):  # type: ignore[no-untyped-def]
+    async def claim(self, room, *rest):  # type: ignore[no-untyped-def]
         self._maybe("claim")
-        return await super().claim(room, now, skip, overdue, received_by)
+        return await super().claim(room, *rest)
 
     async def content(self, recipient):  # type: ignore[no-untyped-def]
         self._maybe("content")
@@ -410,9 +410,9 @@ class FailingStore(MemoryStore):
 class CountingStore(MemoryStore):
     """Notes how much it is asked for."""
 
-    async def claim(self, room, now, skip=None, overdue=None, received_by=None):  # type: ignore[no-untyped-def]
+    async def claim(self, room, *rest):  # type: ignore[no-untyped-def]
         self.__dict__.setdefault("rooms", []).append(room)
-        return await super().claim(room, now, skip, overdue, received_by)
+        return await super().claim(room, *rest)
 
 
 async def test_a_backlog_is_claimed_in_parts() -> None:
@@ -752,3 +752,53 @@ async def test_a_shortage_at_a_lookup_is_held_against_nobody() -> None:
         resolver.short = False
         await kit.clock.run_for(SHORTAGE_MS + 1000)
         await kit.heard(Verb.DELIVERED)
+
+
+class SlowPeer(Peer):
+    """Replies to each message after a second."""
+
+    clock: FakeClock
+
+    def _answer(self, key: str, usual: str | None) -> str:
+        if key != "." or usual is None:
+            return super()._answer(key, usual)
+        self._later = asyncio.ensure_future(self._reply(usual))
+        return usual
+
+    async def _reply(self, text: str) -> None:
+        await self.clock.sleep(1000)
+        self._connection.say(text.encode() + b"\r\n")
+
+
+async def test_a_backlog_of_one_tenant_delays_no_other() -> None:
+    settings = replace(RELAYED, queuecache=160, maxserverconnections=5)
+
+    def slow() -> SlowPeer:
+        peer = SlowPeer()
+        peer.clock = kit.clock
+        return peer
+
+    async with Kit(settings, {"192.0.2.1": slow}) as kit:
+        for number in range(600):
+            await kit.submit(f"to{number}@example.com", listener="bulk")
+        await kit.clock.run_for(20_000)
+        await kit.heard(Verb.DELIVERED, 10)
+        [single] = await kit.submit("to@example.com", listener="other")
+        await kit.clock.run_for(2000)
+        assert Verb.DELIVERED in kit.observer.verbs(single.key)
+
+
+async def test_an_active_set_full_of_one_tenant_has_room_for_others() -> None:
+    silent = {f"d{number}.example": ["192.0.2.9"] for number in range(400)}
+    resolver = FakeResolver(addresses={"quick.example": ["192.0.2.1"], **silent})
+    hosts = {"192.0.2.9": lambda: Peer(replies={"connect": None}), "192.0.2.1": Peer}
+    async with Kit(replace(BY_DNS, queuecache=160, maxconnections=40), hosts, resolver) as kit:
+        await kit.submit("to@quick.example", listener="other")
+        await kit.heard(Verb.DELIVERED)
+        for domain in silent:
+            await kit.submit(f"to@{domain}", listener="bulk")
+        await kit.clock.run_for(1000)
+        assert kit.deliverer.active == 160
+        [single] = await kit.submit("to@quick.example", listener="other")
+        await kit.clock.run_for(1000)
+        assert Verb.DELIVERED in kit.observer.verbs(single.key)

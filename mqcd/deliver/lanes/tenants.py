@@ -1,0 +1,129 @@
+"""How tenants share lanes, zones and the active set. Pure.
+
+* Within a lane, and a named zone, jobs go by start-time fair queueing: a job's turn is one behind the last of
+  its tenant, and not before the turn that is served now. So tenants alternate, whatever each has waiting, and
+  jobs of one tenant go by arrival.
+* Beside the places of the active set an eighth more is kept for new mail of tenants that hold little: one may
+  have eight times as many as are left. One tenant alone fills the active set as if there were no others, and
+  the next one still finds a place.
+* Mail of a tenant that holds next to nothing is not kept outside because of what the others have waiting.
+
+A recipient's tenant is `Envelope.tenant`; mail of none ("") shares as one tenant, and is never let in so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from mqcd.core.model import Recipient
+
+SHARE = 8
+"""One in as many places of the active set is kept; a tenant may hold as many times what is left of them."""
+FEW = 16
+"""A tenant that holds one in as many of what the others hold, or less, holds next to nothing."""
+MOST_EXTRA = 500
+"""Recipients of one claim beyond the active set."""
+_KEPT_TURNS = 64
+
+
+class TurnOrder:
+    """Numbers the turns of jobs that go one after the other."""
+
+    __slots__ = ("_kept", "_last", "now")
+
+    def __init__(self) -> None:
+        self.now = 0
+        """The last turn that was served."""
+        self._last: dict[str, int] = {}
+        """By tenant, its last turn that was given out."""
+        self._kept = _KEPT_TURNS
+
+    def next(self, tenant: str) -> int:
+        """The turn of a tenant's new job."""
+        turn = self._last[tenant] = max(self.now, self._last.get(tenant, 0)) + 1
+        if len(self._last) > self._kept:
+            self._last = {name: last for name, last in self._last.items() if last > self.now}
+            self._kept = max(2 * len(self._last), _KEPT_TURNS)
+        return turn
+
+    def served(self, turn: int) -> None:
+        """A job has its turn."""
+        self.now = max(self.now, turn)
+
+
+class Shares:
+    """What each tenant holds of the active set."""
+
+    __slots__ = ("_first", "held", "several")
+
+    def __init__(self) -> None:
+        self.held: Counter[str] = Counter()
+        """Recipients in flight by tenant; none is 0."""
+        self.several = False
+        """Whether there has been mail of more than one tenant."""
+        self._first: str | None = None
+
+    def enter(self, recipients: Iterable[Recipient]) -> None:
+        """They are in flight now."""
+        for recipient in recipients:
+            tenant = recipient.envelope.tenant
+            self.held[tenant] += 1
+            if self._first is None:
+                self._first = tenant
+            elif tenant != self._first:
+                self.several = True
+
+    def leave(self, recipients: Iterable[Recipient]) -> None:
+        """They are not any more."""
+        for recipient in recipients:
+            tenant = recipient.envelope.tenant
+            self.held[tenant] -= 1
+            if self.held[tenant] <= 0:
+                del self.held[tenant]
+
+    def holds_little(self, tenant: str, active: int, most: int, more: int = 0) -> bool:
+        """Whether a tenant with `more` recipients holds next to nothing of `active` ones."""
+        held = self.held[tenant]
+        few = min((active - held) // FEW, _left(active, most) // SHARE)
+        return tenant != "" and held + more <= few
+
+
+class Places:
+    """See `core.ports.Places`: those that one claim may fill."""
+
+    __slots__ = ("_active", "_is_dead", "_left", "_most", "_shares", "_taken", "extra", "refused")
+
+    def __init__(
+        self, shares: Shares, active: int, most: int, *, full: bool, is_dead: Callable[[str], bool]
+    ) -> None:
+        """`most`: of the active set, which is `full` or not. `is_dead`: whether a domain is suspended."""
+        self._shares = shares
+        self._active = active
+        self._most = most
+        self._is_dead = is_dead
+        self._left = _left(active, most)
+        self._taken: Counter[str] = Counter()
+        self.extra = max(min(self._left, MOST_EXTRA), 0) if full else 0
+        """See the port."""
+        self.refused = full and self._left <= 0
+        """Whether a tenant that holds less than the others together was refused, or nothing is left."""
+
+    def take(self, tenant: str) -> bool:
+        """See the port."""
+        held = self._shares.held[tenant] + self._taken[tenant]
+        if held >= SHARE * self._left:
+            self.refused |= 2 * held < self._active
+            return False
+        self._taken[tenant] += 1
+        self._left -= 1
+        return True
+
+    def passes(self, tenant: str, domain: str) -> bool:
+        """See the port."""
+        little = self._shares.holds_little(tenant, self._active, self._most, 1)
+        return little and not self._is_dead(domain)
+
+
+def _left(active: int, most: int) -> int:
+    return most + most // SHARE - active
