@@ -20,6 +20,7 @@ from mqcd.cli.queue.commands import queue
 from mqcd.cli.sendmail import mailq, sendmail
 from mqcd.cli.server import check, demo, run
 from mqcd.cli.sink import sink
+from mqcd.cli.token import token
 from mqcd.cli.top import top
 from mqcd.cli.upkeep import fsck
 from mqcd.cli.user import user
@@ -33,7 +34,7 @@ def cli() -> None:
     """A mail queue server: keeps mail safe on disk and delivers it."""
 
 
-for command in (run, check, conf, top, queue, explain, user, fsck, bring_in, sink, demo, pipeline):
+for command in (run, check, conf, top, queue, explain, user, token, fsck, bring_in, sink, demo, pipeline):
     cli.add_command(command)
 for command in (page, sendmail, mailq):
     cli.add_command(command)

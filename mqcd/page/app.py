@@ -5,7 +5,8 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from mqcd.page import ui
+from mqcd.page import api, ui
+from mqcd.page.access.gate import Gate
 from mqcd.page.bounds import Bounds
 from mqcd.page.parts import Parts
 
@@ -13,6 +14,9 @@ from mqcd.page.parts import Parts
 def make_app(parts: Parts) -> Starlette:
     """From these parts; nothing is asked or opened yet."""
     return Starlette(
-        routes=ui.routes(parts),
-        middleware=[Middleware(Bounds, hosts=parts.terms.hosts, secure=parts.terms.secure)],
+        routes=[*api.routes(parts), *ui.routes(parts)],
+        middleware=[
+            Middleware(Bounds, hosts=parts.terms.hosts, secure=parts.terms.secure),
+            Middleware(Gate, access=parts.access, role_of=api.role_of),
+        ],
     )

@@ -10,16 +10,22 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mqcd.page.terms import Hosts
 
+API = "/v1/"
+"""Where the API's paths begin."""
 MAX_BODY = 64 << 20
 """Octets; a message that is submitted is the largest."""
 BODY_S = 60.0
+LEAST_RATE = 16_384
+"""Octets a second, which a large body has time for besides."""
 SEND_S = 30.0
 
 POLICY = "; ".join(
@@ -45,9 +51,22 @@ _STRICT = "max-age=31536000"
 class Refused(Exception):
     """Why a request is not answered otherwise."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, allow: str = "") -> None:
+        """`allow`: with 405, the methods that there are."""
         super().__init__(text)
         self.status = status
+        self.allow = allow
+
+
+def refusal(path: str, status: int, text: str) -> Response:
+    """What is answered to a request that is refused: to programs as RFC 9457 has it, to people as text."""
+    fields = {"Connection": "close"}
+    if status == HTTPStatus.UNAUTHORIZED:
+        fields["WWW-Authenticate"] = 'Bearer realm="mqcd"'
+    if not path.startswith(API):
+        return PlainTextResponse(f"{text}\n", status, fields)
+    problem = {"type": "about:blank", "status": status, "title": HTTPStatus(status).phrase, "detail": text}
+    return JSONResponse(problem, status, fields, media_type="application/problem+json")
 
 
 class Bounds:
@@ -76,12 +95,16 @@ class Bounds:
         try:
             self._check(scope)
             await self._app(scope, _Body(scope, receive), answer)
+        except ClientDisconnect:
+            # Its end, and no fault.
+            return
         except Refused as refused:
             if began:
                 raise
-            fields = {"Connection": "close"}
-            text = f"{refused}\n"
-            await PlainTextResponse(text, refused.status, fields)(scope, receive, answer)
+            response = refusal(scope["path"], refused.status, str(refused))
+            if refused.allow:
+                response.headers["Allow"] = refused.allow
+            await response(scope, receive, answer)
 
     def _check(self, scope: Scope) -> None:
         hosts = Headers(scope=scope).getlist("host")
@@ -103,10 +126,11 @@ class _Body:
         self._receive = receive
         self._size = 0
         self._ended = False
-        self._until = asyncio.get_running_loop().time() + BODY_S
         said = Headers(scope=scope).get("content-length", "0")
-        if said.isdigit() and int(said) > MAX_BODY:
+        length = int(said) if said.isdigit() else 0
+        if length > MAX_BODY:
             raise Refused(413, f"more than {MAX_BODY} octets")
+        self._until = asyncio.get_running_loop().time() + BODY_S + length / LEAST_RATE
 
     async def __call__(self) -> Message:
         if self._ended:

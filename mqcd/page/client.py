@@ -11,7 +11,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -27,6 +27,8 @@ ASK_S = 10.0
 """How long the server may take to begin an answer, and each further piece of it."""
 ACT_S = 600.0
 """The same where it changes something, which may be much."""
+AT_ONCE = 6
+"""Questions under way; others wait. The control socket has connections for twelve, commands included."""
 _PIECE = 1 << 16
 MOST_OCTETS = 16 << 20
 """Of an answer that is held whole."""
@@ -77,17 +79,35 @@ class Stream:
 class Question:
     """One request."""
 
-    method: str
+    method: str = "GET"
     path: str
-    query: Mapping[str, str]
-    body: bytes
-    content_type: str
-    author: str
-    """Name of the token that asks; "" = none."""
+    query: str = ""
+    """What follows the question mark, encoded."""
+    body: bytes = b""
+    upload: AsyncIterator[bytes] | None = None
+    """Instead of `body`: passed on as it comes."""
+    length: int = 0
+    """Octets of `upload`."""
+    content_type: str = ""
+    author: str = ""
+    """Who asks, for log and events; "" = the page's own user."""
+    live: bool = False
+    """Whether the answer goes on for as long as somebody reads it."""
 
     @property
     def target(self) -> str:
-        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+        return f"{self.path}?{self.query}" if self.query else self.path
+
+    @classmethod
+    def get(cls, path: str, query: Mapping[str, str] = {}) -> Question:
+        """A look at a page."""
+        return cls(path=path, query=urlencode(query))
+
+    @classmethod
+    def post(cls, path: str, fields: Mapping[str, object], author: str) -> Question:
+        """A change that is described in JSON."""
+        body, kind = json.dumps(fields).encode(), "application/json"
+        return cls(method="POST", path=path, body=body, content_type=kind, author=author)
 
 
 class Client(Protocol):
@@ -111,20 +131,16 @@ class ControlClient:
 
     def __init__(self, path: Path, *, ask_s: float = ASK_S, act_s: float = ACT_S) -> None:
         self._path = path
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._ask_s, self._act_s = ask_s, act_s
 
     async def get(self, path: str, query: Mapping[str, str] = {}) -> Answer:
         """See `Client`."""
-        return await self.ask(
-            Question(method="GET", path=path, query=query, body=b"", content_type="", author="")
-        )
+        return await self.ask(Question.get(path, query))
 
     async def post(self, path: str, fields: Mapping[str, object], author: str = "") -> Answer:
         """See `Client`."""
-        body, kind = json.dumps(fields).encode(), "application/json"
-        return await self.ask(
-            Question(method="POST", path=path, query={}, body=body, content_type=kind, author=author)
-        )
+        return await self.ask(Question.post(path, fields, author))
 
     async def ask(self, question: Question) -> Answer:
         """See `Client`. An answer of more than MOST_OCTETS counts as none."""
@@ -141,12 +157,13 @@ class ControlClient:
     async def stream(self, question: Question) -> AsyncIterator[Stream]:
         """See `Client`."""
         seconds = self._ask_s if question.method in ("GET", "HEAD") else self._act_s
-        reader, writer = await self._connect()
-        try:
-            talk = _Talk(self._path, reader, writer, seconds)
-            yield await talk.begin(question)
-        finally:
-            writer.close()
+        async with nullcontext() if question.live else self._turns:
+            reader, writer = await self._connect()
+            try:
+                talk = _Talk(self._path, reader, writer, None if question.live else seconds)
+                yield await talk.begin(question)
+            finally:
+                writer.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -171,7 +188,7 @@ class _Talk:
     """One request and its answer."""
 
     def __init__(
-        self, path: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float
+        self, path: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float | None
     ) -> None:
         self._path = path
         self._reader, self._writer = reader, writer
@@ -183,20 +200,38 @@ class _Talk:
         fields = [("Host", "localhost"), ("Connection", "close")]
         if question.author:
             fields.append((AUTHOR, question.author))
-        if question.body or question.method == "POST":
-            fields.append(("Content-Length", str(len(question.body))))
+        if question.method not in ("GET", "HEAD"):
+            length = len(question.body) if question.upload is None else question.length
+            fields.append(("Content-Length", str(length)))
             fields.append(("Content-Type", question.content_type))
         try:
             head = h11.Request(method=question.method, target=question.target, headers=fields)
         except h11.LocalProtocolError as error:
             raise ValueError(f"not to be sent: {error}") from error
-        octets = (self._wire.send(head) or b"") + (self._wire.send(h11.Data(data=question.body)) or b"")
-        self._writer.write(octets + (self._wire.send(h11.EndOfMessage()) or b""))
+        self._write(head, h11.Data(data=question.body))
+        if question.upload is not None:
+            await self._pass_on(question.upload)
+        self._write(h11.EndOfMessage())
         event = await self._next()
         while not isinstance(event, h11.Response):
             event = await self._next()
         kinds = [value.decode("latin-1") for name, value in event.headers if name == b"content-type"]
         return Stream(status=event.status_code, content_type=kinds[0] if kinds else "", pieces=self._pieces())
+
+    def _write(self, *events: h11.Event) -> None:
+        self._writer.write(b"".join(self._wire.send(event) or b"" for event in events))
+
+    async def _pass_on(self, upload: AsyncIterator[bytes]) -> None:
+        """As fast as the server takes it; one that has refused it already takes no more."""
+        try:
+            async for piece in upload:
+                self._write(h11.Data(data=piece))
+                async with asyncio.timeout(self._seconds):
+                    await self._writer.drain()
+        except TimeoutError as error:
+            raise ServerDown(f"the server at {self._path} takes nothing for {self._seconds:g} s") from error
+        except OSError:
+            return
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         while not isinstance(event := await self._next(), h11.EndOfMessage | h11.ConnectionClosed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mqcd.core.ports import Clock
+from mqcd.page.access.access import Access
 from mqcd.page.client import Client
 from mqcd.page.terms import Terms
 
@@ -16,3 +17,4 @@ class Parts:
     terms: Terms
     client: Client
     clock: Clock
+    access: Access

@@ -22,22 +22,6 @@ def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         return None
 
 
-@lru_cache(maxsize=1024)
-def client_network(client: str) -> str:
-    """What counts as one client: an IPv4 address; of IPv6 a /64, the block that one client usually has."""
-    if ":" not in client:
-        return client
-    return str(ipaddress.ip_network(f"{client}/64", strict=False))
-
-
-@lru_cache(maxsize=1024)
-def wide_network(client: str) -> str:
-    """The network of many clients that one party may have: an IPv4 /24, an IPv6 /48; "" for no address."""
-    if not client:
-        return ""
-    return str(ipaddress.ip_network(f"{client}/{48 if ':' in client else 24}", strict=False))
-
-
 def networks_of(
     patterns: Sequence[HostPattern], resolved: Mapping[str, Sequence[str]]
 ) -> tuple[Network, ...]:

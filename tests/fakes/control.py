@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mqcd.page.client import Answer, Question, ServerDown, Stream
 
@@ -31,17 +31,16 @@ class FakeControl:
     asked: list[Question] = field(default_factory=list)
 
     async def get(self, path: str, query: Mapping[str, str] = {}) -> Answer:
-        return await self.ask(
-            Question(method="GET", path=path, query=query, body=b"", content_type="", author="")
-        )
+        return await self.ask(Question.get(path, query))
 
     async def post(self, path: str, fields: Mapping[str, object], author: str = "") -> Answer:
-        body, kind = json.dumps(fields).encode(), "application/json"
-        return await self.ask(
-            Question(method="POST", path=path, query={}, body=body, content_type=kind, author=author)
-        )
+        return await self.ask(Question.post(path, fields, author))
 
     async def ask(self, question: Question) -> Answer:
+        if question.upload is not None:
+            question = replace(
+                question, body=b"".join([piece async for piece in question.upload]), upload=None
+            )
         self.asked.append(question)
         if self.down:
             raise ServerDown(self.down)

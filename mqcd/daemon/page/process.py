@@ -20,6 +20,7 @@ from mqcd.core.errors import MqcdError
 from mqcd.core.events import format_time
 from mqcd.daemon.host.loop import run_loop
 from mqcd.daemon.page.keeper import bind_page, terms_of
+from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
 from mqcd.ops.log.log import Log
 from mqcd.page.requirements import check_packages
@@ -66,6 +67,8 @@ def child(channel: pipe.Channel) -> None:
 
 async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.Event) -> int:
     # Only here is the extra known to be installed.
+    from mqcd.page.access.access import Access
+    from mqcd.page.access.holders import Holders
     from mqcd.page.app import make_app
     from mqcd.page.client import ControlClient
     from mqcd.page.parts import Parts
@@ -78,9 +81,14 @@ async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.
     fields = {"at": format_time(clock.now()), "level": "info", "event": "listening", "name": "page"}
     output.event(lambda: {**fields, "address": name[0], "port": name[1]})
     output.flush()
-    parts = Parts(terms=terms, client=ControlClient(terms.control), clock=clock)
+    holders = Holders(terms.page.tokens, clock, Disk())
+    access = Access(holders, clock, open_to_all=terms.page.open, secure=terms.secure)
+    parts = Parts(terms=terms, client=ControlClient(terms.control), clock=clock, access=access)
+    saving = asyncio.ensure_future(holders.run())
     try:
         await serve(make_app(parts), terms, sockets, ended)
+        saving.cancel()
+        await holders.save()
     except (MqcdError, OSError) as error:
         log.error("the page cannot be served: %s", error)
         return 1

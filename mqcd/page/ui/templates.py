@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 _TEMPLATES = Environment(
@@ -14,9 +15,14 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-STATIC = Path(__file__).with_name("static")
+STATIC_FILES = Path(__file__).with_name("static")
 
 
-def render(template: str, *, status: int = 200, **values: object) -> HTMLResponse:
-    """A whole document as an answer."""
-    return HTMLResponse(_TEMPLATES.get_template(template).render(**values), status)
+def render(template: str, request: Request, *, status: int = 200, **values: object) -> HTMLResponse:
+    """A whole document as an answer.
+
+    Templates have `caller` (None before the login), and `csrf`, which each form for a change must carry.
+    """
+    caller = request.scope.get("state", {}).get("caller")
+    own = {"caller": caller, "csrf": caller.csrf if caller is not None else ""}
+    return HTMLResponse(_TEMPLATES.get_template(template).render(**own, **values), status)

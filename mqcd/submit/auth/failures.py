@@ -10,43 +10,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from mqcd.submit.networks import client_network
+from mqcd.core.clients import ENTRIES, RecentCounts, client_network
 
-WINDOW_MS = 600_000
 MOST_OF_CLIENT = 10
 MOST_OF_USER = 50
-ENTRIES = 10_000
-
-
-class _Counts:
-    """Failures by name, in windows of WINDOW_MS that begin with a failure."""
-
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        self._entries: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        """By name: failures, and when the window of them began."""
-
-    def add(self, name: str, now: int) -> None:
-        count, since = self._entries.get(name, (0, now))
-        if now - since >= WINDOW_MS:
-            count, since = 0, now
-        self._entries[name] = (count + 1, since)
-        self._entries.move_to_end(name)
-        if len(self._entries) > ENTRIES:
-            self._entries.popitem(last=False)
-
-    def get(self, name: str, now: int) -> int:
-        count, since = self._entries.get(name, (0, now))
-        return count if now - since < WINDOW_MS else 0
 
 
 class Failures:
     """The failures at all listeners of one process. `now` is monotonic, in ms."""
 
     def __init__(self) -> None:
-        self._clients = _Counts()
-        self._users = _Counts()
+        self._clients = RecentCounts()
+        self._users = RecentCounts()
         self._good: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def client_blocked(self, client: str, now: int) -> bool:

@@ -13,9 +13,9 @@ import hashlib
 from dataclasses import dataclass
 
 from mqcd.config.settings import PeerSettings
+from mqcd.core.clients import client_network, wide_network
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.checks.listed import NetworkList
-from mqcd.submit.networks import client_network, wide_network
 
 _KEY_OCTETS = 16
 

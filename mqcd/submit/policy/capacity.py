@@ -11,8 +11,8 @@ import socket
 from collections import Counter
 from typing import Protocol
 
+from mqcd.core.clients import client_network, wide_network
 from mqcd.core.ports import Tokens
-from mqcd.submit.networks import client_network, wide_network
 
 LEAST = 10
 """Connections that a network may have while there is any room."""

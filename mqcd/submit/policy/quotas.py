@@ -23,11 +23,11 @@ from fnmatch import fnmatchcase
 
 from mqcd.config.kinds.fields import RateKind
 from mqcd.config.settings import QuotaBy, QuotaSettings, Rate, ServerSettings
+from mqcd.core.clients import client_network, wide_network
 from mqcd.core.ports import Tokens, UsedRates
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.checks.listed import NetworkList
 from mqcd.submit.esmtp.refusal import Reason
-from mqcd.submit.networks import client_network, wide_network
 from mqcd.submit.policy.tenancy import Tenancy
 
 _NS = 1_000_000

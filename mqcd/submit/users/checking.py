@@ -11,8 +11,8 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+from mqcd.core.clients import client_network
 from mqcd.core.errors import MqcdError
-from mqcd.submit.networks import client_network
 from mqcd.submit.users.passwords import verify
 
 THREADS = 2

@@ -6,8 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from starlette.applications import Starlette
 
 from mqcd.config.settings import LogSettings, PageSettings
+from mqcd.disk.durable import Disk
+from mqcd.page.access.access import Access
+from mqcd.page.access.file import changing
+from mqcd.page.access.holders import Holders
+from mqcd.page.access.tokens import PREFIX, Role, Token, digest_of
 from mqcd.page.app import make_app
 from mqcd.page.parts import Parts
 from mqcd.page.terms import Terms
@@ -15,6 +21,16 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.control import FakeControl
 
 NAME = "mail.test"
+AT = "2026-11-24T06:00:00.000Z"
+
+
+def secret(name: str) -> str:
+    """The token of this name."""
+    return PREFIX + name[:1] * 43
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret(name)}"}
 
 
 class OneHost:
@@ -26,14 +42,30 @@ class OneHost:
 
 @dataclass
 class Site:
-    """One application."""
+    """One application; it has the tokens reader, operator and injector."""
 
+    directory: Path
     page: PageSettings = field(default_factory=lambda: PageSettings(enabled=True))
     control: FakeControl = field(default_factory=FakeControl)
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def client(self) -> httpx.AsyncClient:
+    def __post_init__(self) -> None:
+        self.tokens = self.directory / "tokens"
+        roles = {"reader": Role.READ, "operator": Role.OPERATE, "injector": Role.INJECT}
+        with changing(self.tokens, Disk()) as tokens:
+            for name, role in roles.items():
+                digest = digest_of(secret(name))
+                tokens[name] = Token(name=name, roles=frozenset({role}), digest=digest, made=AT)
+        self.holders = Holders(self.tokens, self.clock, Disk())
+
+    def app(self) -> Starlette:
         terms = Terms(page=self.page, control=Path("control.sock"), log=LogSettings(), hosts=OneHost())
-        app = make_app(Parts(terms=terms, client=self.control, clock=self.clock))
-        transport = httpx.ASGITransport(app=app)
-        return httpx.AsyncClient(transport=transport, base_url=f"http://{NAME}")
+        access = Access(self.holders, self.clock, open_to_all=self.page.open, secure=terms.secure)
+        return make_app(Parts(terms=terms, client=self.control, clock=self.clock, access=access))
+
+    def client(self, name: str = "") -> httpx.AsyncClient:
+        """A program that shows this token; "" = none."""
+        transport = httpx.ASGITransport(app=self.app())
+        scheme = "http" if self.page.certfile is None else "https"
+        headers = bearer(name) if name else {}
+        return httpx.AsyncClient(transport=transport, base_url=f"{scheme}://{NAME}", headers=headers)

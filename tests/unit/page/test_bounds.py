@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from mqcd.page.bounds import MAX_BODY
 from tests.fakes.control import refusal
 from tests.unit.page.support import Site
 
 
-async def test_another_hosts_name_is_refused() -> None:
-    site = Site()
-    async with site.client() as client:
+async def test_another_hosts_name_is_refused(site: Site) -> None:
+    async with site.client("operator") as client:
         for name in ("evil.test", "mail.test.evil.test", ""):
-            assert (await client.get("/", headers={"Host": name})).status_code == 421
+            for path in ("/", "/v1/areas", "/login", "/static/page.css"):
+                assert (await client.get(path, headers={"Host": name})).status_code == 421
     assert site.control.asked == []
 
 
-async def test_browsers_may_not_frame_run_or_keep_it() -> None:
-    async with Site().client() as client:
-        for path in ("/", "/none", "/static/page.css"):
+async def test_browsers_may_not_frame_run_or_keep_it(site: Site) -> None:
+    async with site.client() as client:
+        for path in ("/", "/none", "/login", "/static/page.css", "/v1/areas"):
             headers = (await client.get(path)).headers
             assert headers["x-frame-options"] == "DENY"
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -25,24 +27,36 @@ async def test_browsers_may_not_frame_run_or_keep_it() -> None:
             assert headers["cache-control"] == "no-store"
 
 
-async def test_a_body_announced_too_large_is_refused() -> None:
-    async with Site().client() as client:
-        answer = await client.post("/", headers={"Content-Length": str(MAX_BODY + 1)}, content=b"")
+async def test_a_body_announced_too_large_is_refused(site: Site) -> None:
+    async with site.client("injector") as client:
+        size = {"Content-Length": str(MAX_BODY + 1), "Content-Type": "message/rfc822"}
+        answer = await client.post("/v1/messages", headers=size, content=b"")
+    assert answer.status_code == 413
+    assert site.control.asked == []
+
+
+async def test_a_body_that_grows_too_large_is_refused(site: Site) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(1 << 20)
+
+    async with site.client("injector") as client:
+        lies = {"Content-Length": "10", "Content-Type": "message/rfc822"}
+        answer = await client.post("/v1/messages", headers=lies, content=endless())
     assert answer.status_code == 413
 
 
-async def test_a_server_that_is_down_is_shown() -> None:
-    site = Site()
-    site.control.down = "no server runs at /run/control.sock"
-    async with site.client() as client:
-        answer = await client.get("/")
-    assert answer.status_code == 503
-    assert "no server runs at /run/control.sock" in answer.text
+async def test_a_server_that_is_down_is_shown(open_site: Site) -> None:
+    open_site.control.down = "no server runs at /run/control.sock"
+    async with open_site.client() as client:
+        page, call = await client.get("/"), await client.get("/v1/areas")
+    assert (page.status_code, call.status_code) == (503, 503)
+    assert "no server runs at /run/control.sock" in page.text
+    assert call.json()["detail"] == "no server runs at /run/control.sock"
 
 
-async def test_a_reason_is_escaped() -> None:
-    site = Site()
-    site.control.answers["/readyz"] = refusal(503, "<script>alert(1)</script>")
-    async with site.client() as client:
+async def test_a_reason_is_escaped(open_site: Site) -> None:
+    open_site.control.answers["/readyz"] = refusal(503, "<script>alert(1)</script>")
+    async with open_site.client() as client:
         answer = await client.get("/")
     assert "&lt;script&gt;" in answer.text

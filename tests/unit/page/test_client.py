@@ -69,8 +69,7 @@ async def test_a_stream_gives_pieces_as_they_come(tmp_path: Path) -> None:
         await more.wait()
         writer.write(b"two")
 
-    question = Question(method="GET", path="/", query={}, body=b"", content_type="", author="")
-    async with server(path, talk), ControlClient(path).stream(question) as stream:
+    async with server(path, talk), ControlClient(path).stream(Question.get("/")) as stream:
         assert await anext(stream.pieces) == b"one"
         more.set()
         assert await anext(stream.pieces) == b"two"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mqcd.submit.auth.failures import ENTRIES, MOST_OF_CLIENT, MOST_OF_USER, WINDOW_MS, Failures
+from mqcd.core.clients import ENTRIES, WINDOW_MS
+from mqcd.submit.auth.failures import MOST_OF_CLIENT, MOST_OF_USER, Failures
 
 
 def test_a_client_is_blocked_until_its_window_is_over() -> None:

@@ -1,0 +1,97 @@
+"""Passes the calls of the API on to the control socket, and its answers back.
+
+What was checked is what is asked: the path is encoded anew from the one that the role was looked up for.
+Answers pass piece by piece, and so do messages that are submitted: none is held. A refusal of the server has
+the form that all refusals have here (RFC 9457).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from http import HTTPStatus
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from mqcd.page.access.gate import caller_of
+from mqcd.page.api.rights import methods_of, role_of
+from mqcd.page.bounds import Refused, refusal
+from mqcd.page.client import Client, Question, ServerDown, Stream
+
+MOST_LIVE = 3
+"""Live answers (events, a trace) at once: each holds one of the few connections of the control socket."""
+_LIVE = "text/event-stream"
+_MOST_REASON = 16_384
+_STATUS = re.compile(r"\A[45][0-9]{2} [A-Z][A-Za-z -]*: ")
+
+
+class Proxy:
+    """An ASGI application."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._live = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        request = Request(scope, receive)
+        path, method = request.url.path, request.method
+        if role_of(method, path) is None:
+            if allowed := ", ".join(methods_of(path)):
+                raise Refused(405, f"only {allowed}", allowed)
+            raise Refused(404, "no such call; GET /v1/openapi.json lists them")
+        live = _LIVE in request.headers.get("accept", "")
+        if live and self._live >= MOST_LIVE:
+            raise Refused(503, f"{MOST_LIVE} others follow live events already; try again later")
+        self._live += live
+        try:
+            async with self._client.stream(_question(request, live=live)) as stream:
+                answer = await _answer(stream, path, live=live)
+                await answer(scope, receive, send)
+        except ServerDown as down:
+            raise Refused(503, str(down)) from down
+        finally:
+            self._live -= live
+
+
+def _question(request: Request, *, live: bool) -> Question:
+    length = request.headers.get("content-length", "")
+    changes = request.method == "POST"
+    if changes and not length.isdigit():
+        raise Refused(411, "say the length of the body by Content-Length")
+    return Question(
+        method=request.method,
+        path=quote(request.url.path),
+        query=request.url.query,
+        upload=request.stream() if changes else None,
+        length=int(length) if changes else 0,
+        content_type=request.headers.get("content-type", ""),
+        author=caller_of(request).author,
+        live=live,
+    )
+
+
+async def _answer(stream: Stream, path: str, *, live: bool) -> Response:
+    if stream.status >= HTTPStatus.BAD_REQUEST:
+        return refusal(path, stream.status, await _reason(stream.pieces))
+    pieces = _until_it_ends(stream.pieces) if live else stream.pieces
+    return StreamingResponse(pieces, stream.status, media_type=stream.content_type or None)
+
+
+async def _reason(pieces: AsyncIterator[bytes]) -> str:
+    """Why the server refuses, without the status that its text may begin with."""
+    text = b""
+    async for piece in pieces:
+        text = (text + piece)[:_MOST_REASON]
+    return _STATUS.sub("", text.decode("utf-8", "replace").strip())
+
+
+async def _until_it_ends(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A live answer has no end of its own: that of the server counts as it."""
+    with suppress(ServerDown):
+        async for piece in pieces:
+            yield piece
