@@ -74,7 +74,7 @@ def test_one_server_to_clients_and_operators(make_server: MakeServer, receiver: 
     assert len(used) > 1, "one shard took it all"
     ledger = stopped(server)
     assert ledger.unfinished() == set()
-    assert {event["id"].split("/")[1] for event in ledger.events} == {"0", "1", "2"}
+    assert len({event["id"].split("/")[1] for event in ledger.events}) == len(used)
 
 
 DEFAULT = ""

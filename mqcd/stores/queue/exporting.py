@@ -86,11 +86,13 @@ class Exporter:
     async def export(self) -> None:
         """Export what there is. Raises OSError, StoreUnavailable."""
         while unexported := dict(islice(self._documents.unexported.items(), MOST_AT_ONCE)):
-            fresh = [line for line in unexported.values() if line not in self._newest[1]]
-            if fresh:
-                await in_thread(self._executor, self._write, fresh)
-            await self._drop(list(unexported))
-            self._newest[1].difference_update(unexported.values())
+            written = [key for key, line in unexported.items() if line in self._newest[1]]
+            if not written:
+                await in_thread(self._executor, self._write, list(unexported.values()))
+                written = list(unexported)
+            # Before the next file: a start knows the events of the newest one alone.
+            await self._drop(written)
+            self._newest[1].difference_update(unexported[key] for key in written)
 
     def _write(self, lines: Sequence[bytes]) -> None:
         """In the thread: the next file. It counts as written also for a caller that was cancelled."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Reported, Settlement
 from mqcd.core.queueing.schedule import RetrySchedule
-from mqcd.disk.durable import Disk
+from mqcd.disk.durable import Buffer, Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.stores.mapping import MappingStore
@@ -126,6 +126,35 @@ async def test_events_in_a_file_and_in_the_queue_are_not_repeated(kit: Kit) -> N
     await kit.start()
     await kit.queue.close()
     assert kit.verbs() == EACH
+
+
+class Watching(Disk):
+    """Keeps what the queue held when an event file appeared: what a kill in that moment would leave."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self.left: dict[str, bytes] = {}
+
+    def replace_file(self, path: Path, chunks: Iterable[Buffer]) -> int:
+        size = super().replace_file(path, chunks)
+        self.left = dict(self._kit.mapping)
+        return size
+
+
+async def test_kills_behind_two_event_files_repeat_nothing(kit: Kit) -> None:
+    verbs = []
+    post = await kit.start()
+    for _ in range(3):
+        await post.send(A)
+        verbs.append("accepted")
+        disk = Watching(kit)
+        kit.kill()
+        await kit.start(disk)
+        await kit.queue.close()
+        kit.mapping = disk.left
+        post = await kit.start()
+    await kit.queue.close()
+    assert kit.verbs() == verbs
 
 
 async def test_numbers_are_never_used_again(kit: Kit) -> None:
