@@ -31,6 +31,7 @@ def check(place: Place) -> int:
     from mqcd.daemon.listeners.listed import check_listed
     from mqcd.daemon.listeners.listenertls import ListenersTls
     from mqcd.daemon.listeners.tlsfiles import check_tls_files
+    from mqcd.daemon.page.keeper import check_page
     from mqcd.daemon.storing import STORE, check_store
 
     loaded = place.load()
@@ -43,6 +44,8 @@ def check(place: Place) -> int:
     ListenersTls(loaded.settings.submit).load(loaded.settings.submit, place.conf)
     check_filters(loaded.settings.submit, place.conf)
     check_listed(loaded.settings.submit, place.conf)
+    if loaded.settings.ops.page.enabled:
+        check_page(loaded.settings, place.conf)
     for text in check_store(loaded.settings, place.conf):
         click.echo(f"warning: {loaded.remark(STORE, text)}", err=True)
     if wrong := tuple(loaded.remark(*each) for each in misfits(loaded.settings)):

@@ -13,10 +13,11 @@ from mqcd.page.parts import Parts
 
 def make_app(parts: Parts) -> Starlette:
     """From these parts; nothing is asked or opened yet."""
+    calls = api.Calls(parts.client, parts.clock)
     return Starlette(
-        routes=[*api.routes(parts), *ui.routes(parts)],
+        routes=[*api.routes(parts, calls), *ui.routes(parts)],
         middleware=[
-            Middleware(Bounds, hosts=parts.terms.hosts, secure=parts.terms.secure),
-            Middleware(Gate, access=parts.access, role_of=api.role_of),
+            Middleware(Bounds, hosts=parts.terms.hosts),
+            Middleware(Gate, access=parts.access, role_of=calls.role_of),
         ],
     )

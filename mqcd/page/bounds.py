@@ -17,10 +17,12 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mqcd.page.client import ServerDown
 from mqcd.page.terms import Hosts
 
 API = "/v1/"
 """Where the API's paths begin."""
+PROBLEM = "application/problem+json"
 MAX_BODY = 64 << 20
 """Octets; a message that is submitted is the largest."""
 BODY_S = 60.0
@@ -45,7 +47,6 @@ _FIELDS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_STRICT = "max-age=31536000"
 
 
 class Refused(Exception):
@@ -66,16 +67,15 @@ def refusal(path: str, status: int, text: str) -> Response:
     if not path.startswith(API):
         return PlainTextResponse(f"{text}\n", status, fields)
     problem = {"type": "about:blank", "status": status, "title": HTTPStatus(status).phrase, "detail": text}
-    return JSONResponse(problem, status, fields, media_type="application/problem+json")
+    return JSONResponse(problem, status, fields, media_type=PROBLEM)
 
 
 class Bounds:
     """Around the application."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Hosts, secure: bool) -> None:
+    def __init__(self, app: ASGIApp, *, hosts: Hosts) -> None:
         self._app = app
         self._hosts = hosts
-        self._fields = {**_FIELDS, "Strict-Transport-Security": _STRICT} if secure else _FIELDS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -98,23 +98,28 @@ class Bounds:
         except ClientDisconnect:
             # Its end, and no fault.
             return
-        except Refused as refused:
+        except (Refused, ServerDown) as error:
             if began:
                 raise
-            response = refusal(scope["path"], refused.status, str(refused))
-            if refused.allow:
-                response.headers["Allow"] = refused.allow
+            status = error.status if isinstance(error, Refused) else HTTPStatus.SERVICE_UNAVAILABLE
+            response = refusal(scope["path"], status, str(error))
+            if isinstance(error, Refused) and error.allow:
+                response.headers["Allow"] = error.allow
             await response(scope, receive, answer)
 
     def _check(self, scope: Scope) -> None:
-        hosts = Headers(scope=scope).getlist("host")
+        headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # RFC 9112, 6.1: one of two ways to smuggle a request past a proxy.
+            raise Refused(400, "give the body's length in one way")
+        hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._hosts.admits(hosts[0]):
             text = "this server does not go by that name; ops/hosts names others that it answers under"
             raise Refused(421, text)
 
     def _dress(self, message: Message) -> None:
         headers = MutableHeaders(scope=message)
-        for name, value in self._fields.items():
+        for name, value in _FIELDS.items():
             headers[name] = value
         headers.setdefault("Cache-Control", "no-store")
 

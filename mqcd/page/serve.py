@@ -84,6 +84,8 @@ async def serve(app: ASGIApp, terms: Terms, sockets: Sequence[socket.socket], en
         ws="none",
         lifespan="off",
         log_config=None,
+        # Warnings are of single peers' requests.
+        log_level="error",
         access_log=False,
         proxy_headers=False,
         server_header=False,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from mqcd.page.client import Answer, Question, ServerDown, Stream
 
@@ -20,12 +21,36 @@ def refusal(status: int, text: str) -> Answer:
     return Answer(status=status, content_type="text/plain; charset=utf-8", body=f"{text}\n".encode())
 
 
+CALLS = (
+    ("get", "/v1/areas", "read"),
+    ("get", "/v1/events", "read"),
+    ("post", "/v1/batch", "operate"),
+    ("post", "/v1/messages", "inject"),
+    ("get", "/v1/messages/{spid}", "read"),
+    ("get", "/v1/messages/{spid}/content", "operate"),
+)
+"""Method, path, role."""
+
+
+def described() -> dict[str, Any]:
+    """A description of some calls."""
+    paths: dict[str, dict[str, Any]] = {}
+    for method, path, role in CALLS:
+        kind = "text/event-stream" if path.endswith("/events") else "application/json"
+        done = {"description": "Done.", "content": {kind: {}}}
+        responses: dict[str, Any] = {"200": done, "503": {"description": "Not now."}}
+        paths.setdefault(path, {})[method] = {"x-role": role, "responses": responses}
+    return {"openapi": "3.1.0", "info": {"title": "mqcd", "version": "0"}, "paths": paths}
+
+
 @dataclass
 class FakeControl:
     """Implements `mqcd.page.client.Client`."""
 
     answers: dict[str, Answer] = field(default_factory=dict)
     """By path; any other gets 404."""
+    live: dict[str, Callable[[], AsyncIterator[bytes]]] = field(default_factory=dict)
+    """By path: answers that go on."""
     down: str = ""
     """Why there is no answer; "" = there are answers."""
     asked: list[Question] = field(default_factory=list)
@@ -49,6 +74,9 @@ class FakeControl:
     @asynccontextmanager
     async def stream(self, question: Question) -> AsyncIterator[Stream]:
         answer = await self.ask(question)
+        if (live := self.live.get(question.path)) is not None:
+            yield Stream(status=200, content_type="text/event-stream", pieces=live())
+            return
 
         async def pieces() -> AsyncIterator[bytes]:
             yield answer.body

@@ -9,7 +9,7 @@ that nobody makes a habit of it: addresses stand in logs, histories and Referer 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,7 +29,7 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 _SIMPLE = ("", FORM, "multipart/form-data", "text/plain")
 """What a browser sends for any site's page without asking (Fetch, "CORS-safelisted")."""
 
-RoleOf = Callable[[str, str], Role | None]
+RoleOf = Callable[[str, str], Awaitable[Role | None]]
 """What a method and a path of the API need; None: they are not offered."""
 
 
@@ -64,7 +64,7 @@ class Gate:
         if caller is None:
             await _to_login(request)(scope, receive, send)
             return
-        self._check_role(request, caller)
+        await self._check_role(request, caller)
         if changes and caller.csrf:
             receive = await _check_csrf(request, receive, caller.csrf)
         scope.setdefault("state", {})["caller"] = caller
@@ -90,12 +90,12 @@ class Gate:
             raise Refused(401, "a token is needed: Authorization: Bearer TOKEN; `mqcd token add` makes one")
         return None, ""
 
-    def _check_role(self, request: Request, caller: Caller) -> None:
+    async def _check_role(self, request: Request, caller: Caller) -> None:
         path, method = request.url.path, request.method
         if path == LOGOUT:
             return
         if path.startswith(API):
-            role = self._role_of(method, path)
+            role = await self._role_of(method, path)
         else:
             role = Role.READ if method in _SAFE else Role.OPERATE
         if role is not None and not caller.may(role):

@@ -18,13 +18,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mqcd.page.access.gate import caller_of
-from mqcd.page.api.rights import methods_of, role_of
+from mqcd.page.api.calls import DESCRIPTION, Calls
 from mqcd.page.bounds import Refused, refusal
 from mqcd.page.client import Client, Question, ServerDown, Stream
 
 MOST_LIVE = 3
 """Live answers (events, a trace) at once: each holds one of the few connections of the control socket."""
-_LIVE = "text/event-stream"
 _MOST_REASON = 16_384
 _STATUS = re.compile(r"\A[45][0-9]{2} [A-Z][A-Za-z -]*: ")
 
@@ -32,19 +31,22 @@ _STATUS = re.compile(r"\A[45][0-9]{2} [A-Z][A-Za-z -]*: ")
 class Proxy:
     """An ASGI application."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, calls: Calls) -> None:
         self._client = client
+        self._calls = calls
         self._live = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         request = Request(scope, receive)
         path, method = request.url.path, request.method
-        if role_of(method, path) is None:
-            if allowed := ", ".join(methods_of(path)):
-                raise Refused(405, f"only {allowed}", allowed)
-            raise Refused(404, "no such call; GET /v1/openapi.json lists them")
-        live = _LIVE in request.headers.get("accept", "")
+        offered = await self._calls.of(path)
+        if not offered:
+            raise Refused(404, f"no such call; GET {DESCRIPTION} lists them")
+        if method not in offered:
+            allowed = ", ".join(sorted(offered))
+            raise Refused(405, f"only {allowed}", allowed)
+        live = offered[method].live
         if live and self._live >= MOST_LIVE:
             raise Refused(503, f"{MOST_LIVE} others follow live events already; try again later")
         self._live += live
@@ -52,8 +54,6 @@ class Proxy:
             async with self._client.stream(_question(request, live=live)) as stream:
                 answer = await _answer(stream, path, live=live)
                 await answer(scope, receive, send)
-        except ServerDown as down:
-            raise Refused(503, str(down)) from down
         finally:
             self._live -= live
 

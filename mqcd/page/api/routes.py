@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from mqcd.page.api.calls import DESCRIPTION, Calls
 from mqcd.page.api.proxy import Proxy
 from mqcd.page.bounds import API
 from mqcd.page.parts import Parts
 
 
-def routes(parts: Parts) -> list[BaseRoute]:
+def routes(parts: Parts, calls: Calls) -> list[BaseRoute]:
     """All of it."""
-    return [Route(f"{API}{{rest:path}}", Proxy(parts.client), include_in_schema=False)]
+
+    async def describe(_: Request) -> Response:
+        return JSONResponse(await calls.document())
+
+    proxy = Proxy(parts.client, calls)
+    return [Route(DESCRIPTION, describe), Route(f"{API}{{rest:path}}", proxy, include_in_schema=False)]

@@ -14,11 +14,13 @@ from mqcd.page.access.access import Access
 from mqcd.page.access.file import changing
 from mqcd.page.access.holders import Holders
 from mqcd.page.access.tokens import PREFIX, Role, Token, digest_of
+from mqcd.page.api.calls import DESCRIPTION
 from mqcd.page.app import make_app
+from mqcd.page.client import Question
 from mqcd.page.parts import Parts
 from mqcd.page.terms import Terms
 from tests.fakes.clock import FakeClock
-from tests.fakes.control import FakeControl
+from tests.fakes.control import FakeControl, described, said
 
 NAME = "mail.test"
 AT = "2026-11-24T06:00:00.000Z"
@@ -56,10 +58,20 @@ class Site:
             for name, role in roles.items():
                 digest = digest_of(secret(name))
                 tokens[name] = Token(name=name, roles=frozenset({role}), digest=digest, made=AT)
+        self.control.answers[DESCRIPTION] = said(described())
         self.holders = Holders(self.tokens, self.clock, Disk())
 
+    @property
+    def asked(self) -> list[Question]:
+        """What the server was asked, besides its description."""
+        return [each for each in self.control.asked if each.path != DESCRIPTION]
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(page=self.page, control=Path("control.sock"), log=LogSettings(), hosts=OneHost())
+
     def app(self) -> Starlette:
-        terms = Terms(page=self.page, control=Path("control.sock"), log=LogSettings(), hosts=OneHost())
+        terms = self.terms
         access = Access(self.holders, self.clock, open_to_all=self.page.open, secure=terms.secure)
         return make_app(Parts(terms=terms, client=self.control, clock=self.clock, access=access))
 

@@ -14,7 +14,7 @@ async def test_another_hosts_name_is_refused(site: Site) -> None:
         for name in ("evil.test", "mail.test.evil.test", ""):
             for path in ("/", "/v1/areas", "/login", "/static/page.css"):
                 assert (await client.get(path, headers={"Host": name})).status_code == 421
-    assert site.control.asked == []
+    assert site.asked == []
 
 
 async def test_browsers_may_not_frame_run_or_keep_it(site: Site) -> None:
@@ -32,7 +32,7 @@ async def test_a_body_announced_too_large_is_refused(site: Site) -> None:
         size = {"Content-Length": str(MAX_BODY + 1), "Content-Type": "message/rfc822"}
         answer = await client.post("/v1/messages", headers=size, content=b"")
     assert answer.status_code == 413
-    assert site.control.asked == []
+    assert site.asked == []
 
 
 async def test_a_body_that_grows_too_large_is_refused(site: Site) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError
-from mqcd.daemon.page.keeper import PageKeeper, bind_page, terms_of
+from mqcd.daemon.page.keeper import PageKeeper, bind_page, check_page, terms_of
 from mqcd.net.clock import SystemClock
 from mqcd.page.requirements import check_packages
 from tests.unit.config.samples import loaded
@@ -68,6 +68,13 @@ async def test_a_taken_port_names_its_place(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="ops/page"):
         await bind_page(loaded(text).settings, None)
     held.close()
+
+
+def test_a_certificate_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    (tmp_path / "c.pem").write_text("none")
+    text = f'<mailserver><ops><page certfile="{tmp_path}/c.pem"/></ops></mailserver>'
+    with pytest.raises(ConfigError, match=r"ops/page@certfile: .*c\.pem"):
+        check_page(loaded(text).settings, None)
 
 
 def test_a_missing_extra_says_what_to_install() -> None:

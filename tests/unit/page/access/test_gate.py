@@ -64,14 +64,14 @@ async def test_roles_decide(site: Site, name: str, method: str, path: str, statu
     async with site.client(name) as client:
         answer = await client.request(method, path, json={} if method == "POST" else None)
     assert answer.status_code == status
-    assert len(site.control.asked) == (status == 200)
+    assert len(site.asked) == (status == 200)
 
 
 async def test_a_change_is_asked_in_the_tokens_name(site: Site) -> None:
     site.control.answers[BATCH] = said({})
     async with site.client("operator") as client:
         await client.post(BATCH, json={"action": "hold"}, headers={"X-Mqcd-Author": "root"})
-    [asked] = site.control.asked
+    [asked] = site.asked
     assert (asked.author, asked.body) == ("token:operator", b'{"action":"hold"}')
 
 
@@ -79,7 +79,7 @@ async def test_a_call_is_asked_as_it_was_checked(site: Site) -> None:
     async with site.client("operator") as client:
         for path in ("/v1/areas%2f..%2frecords", "/v1/messages/%2e%2e", "/v1//records", "/v1/%72ecords"):
             await client.get(path)
-    assert [question.path for question in site.control.asked] == ["/v1/messages/.."]
+    assert [question.path for question in site.asked] == ["/v1/messages/.."]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ async def test_a_token_in_an_address_is_refused(site: Site) -> None:
             answer = await client.get(path)
             assert answer.status_code == 400
             assert secret("reader") not in answer.text
-    assert site.control.asked == []
+    assert site.asked == []
 
 
 async def test_a_removed_token_is_refused(site: Site) -> None:
@@ -133,7 +133,7 @@ async def test_a_browser_without_a_session_is_sent_to_the_login(site: Site) -> N
         piece = await client.get("/", headers={"HX-Request": "true"})
     assert (page.status_code, page.headers["location"]) == (303, "/login")
     assert (piece.status_code, piece.headers["hx-redirect"]) == (401, "/login")
-    assert site.control.asked == []
+    assert site.asked == []
 
 
 async def test_a_cookie_is_for_this_site_alone(site: Site) -> None:
@@ -183,7 +183,7 @@ async def test_another_sites_page_changes_nothing(
     async with open_site.client() as client:
         assert (await client.post(BATCH, json={}, headers=headers)).status_code == 403
         assert (await client.post("/login", data={"token": "x"}, headers=headers)).status_code == 403
-    assert site.control.asked == open_site.control.asked == []
+    assert site.asked == open_site.asked == []
 
 
 async def test_a_reader_may_look_and_not_change(site: Site) -> None:
@@ -227,7 +227,7 @@ async def test_open_to_all_needs_no_token(open_site: Site) -> None:
         assert (await client.post(BATCH, json={})).status_code == 403
     async with open_site.client() as client:
         assert (await client.post(BATCH, json={})).status_code == 200
-    assert {asked.author for asked in open_site.control.asked if asked.path == BATCH} == {"page"}
+    assert {asked.author for asked in open_site.asked if asked.path == BATCH} == {"page"}
 
 
 async def test_open_to_all_takes_no_form_of_another_site(open_site: Site) -> None:
