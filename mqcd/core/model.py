@@ -6,7 +6,7 @@ since the Unix epoch, sizes are octets. A remote server's refusal is a value her
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -162,6 +162,16 @@ class Recipient:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Key:
+    """An idempotency key, see `core.queueing.idempotency`: its message is accepted once."""
+
+    name: bytes
+    """16 octets: a hash of the key and its owner."""
+    digest: Callable[[], bytes]
+    """8 octets of the message's own; complete once the content has been read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
     """A message on its way into the queue."""
 
@@ -173,6 +183,8 @@ class Submission:
     the iterator raises passes through `enqueue` and nothing is kept."""
     recipient_dsn: Sequence[str] = ()
     """NOTIFY and ORCPT for each recipient, or empty."""
+    key: Key | None = None
+    """None = every submission is a message of its own."""
 
 
 class Phase(Word):

@@ -126,7 +126,10 @@ class QueueStore(Protocol):
         """A SPID for a message with several recipients or one; one that is not used never appears."""
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
-        """Take responsibility for a message: durable on return. Gives its recipients."""
+        """Take responsibility for a message: durable on return. Gives its recipients.
+
+        With a key that is remembered: gives those of its message, or raises Refused if that is another one.
+        """
 
     async def claim(
         self,

@@ -91,7 +91,7 @@ def make_stored(
     """The queue over a store of documents. Raises BadConfiguration."""
     backend = backend_of(store, conf)
     events = EventFiles(directory=options.events, source=options.source, retention=options.retention)
-    return StoredQueue(backend, clock, observer, options.schedule, events)
+    return StoredQueue(backend, clock, observer, options.schedule, events, key_age=options.settings.key_age)
 
 
 def backend_of(store: StoreSettings, conf: Path | None = None) -> Backend:

@@ -40,6 +40,7 @@ from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.disk.space import Space
 from mqcd.queue.format import filenames
 from mqcd.queue.helper.scans import Precedence
+from mqcd.queue.keys.turns import Turn, once
 from mqcd.queue.memory.engine import engine_figures
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
@@ -166,8 +167,8 @@ class ClusterStore:
             # A thread may still write: the lock must last until the process ends.
             log.critical("the disk does not answer: the queue stays locked until this process ends")
             return
-        shard.deleter.close()
-        shard.manifest.close()
+        for part in (shard.deleter, shard.manifest, shard.keys):
+            part.close()
         for segment in shard.ring:
             # The last reader closes its file.
             segment.on(Event.CLOSE)
@@ -222,15 +223,26 @@ class ClusterStore:
             await pressure.ease()
         if why := self.refusing():
             raise StoreUnavailable(why)
+        if submission.key is None:
+            return await self._take(submission, None)
+        if not live.shard.ready:
+            await self.recovered()
+        return await once(submission, live.shard.keys.turn(submission.key), self._take)
+
+    async def _take(self, submission: Submission, turn: Turn | None) -> Sequence[Recipient]:
+        live = self._live
+        through, accept = live.pressure.through, live.acceptance.accept
         small = live.staging.in_memory(submission)
         if small is not None:
-            return await pressure.through(lambda: live.acceptance.accept(small))
+            return await through(lambda: accept(small, turn))
         staged = await live.staging.stage(submission)
-        accept = live.acceptance.accept
-        return await self._see_through([staged], lambda: pressure.through(lambda: accept(staged)))
+        return await self._see_through([staged], lambda: through(lambda: accept(staged, turn)), turn)
 
     async def _see_through(
-        self, staged: Sequence[Staged], write: Callable[[], Awaitable[Written]]
+        self,
+        staged: Sequence[Staged],
+        write: Callable[[], Awaitable[Written]],
+        turn: Turn | None = None,
     ) -> Written:
         """Write a frame and await it, also when the caller is cancelled: once a frame is on its way, only
         its outcome says whether the staged files have an owner."""
@@ -243,7 +255,13 @@ class ClusterStore:
                 for each in staged:
                     live.staging.dropped(each)
                 raise
+            finally:
+                if turn is not None:
+                    turn.let_go()
             return result
+
+        if turn is not None:
+            turn.hold()
 
         task = asyncio.ensure_future(written())
         self._unfinished.add(task)

@@ -17,6 +17,7 @@ from mqcd.core.model import (
     Delivered,
     Envelope,
     Expired,
+    Key,
     Origin,
     Phase,
     Recipient,
@@ -75,11 +76,14 @@ class Post:
         origin: Origin = Origin.SMTP,
         dsn: Sequence[str] = (),
         labels: str = "",
+        key: Key | None = None,
     ) -> Submission:
         spid = self.store.reserve(len(recipients) > 1)
         received = self.clock.now()
         envelope = Envelope(spid=spid, sender=sender, received=received, origin=origin, labels=labels)
-        return Submission(envelope=envelope, recipients=recipients, content=content, recipient_dsn=dsn)
+        return Submission(
+            envelope=envelope, recipients=recipients, content=content, recipient_dsn=dsn, key=key
+        )
 
     async def send(
         self, *recipients: str, sender: str = "sender@example.com", content: bytes = BODY

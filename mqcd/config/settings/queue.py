@@ -142,6 +142,7 @@ class QueueSettings:
         "how long mail that an operator removed or bounced can be restored; at most 365d",
         Duration(most=YEAR),
     )
+    key_age: int = setting(DAY, "how long idempotency keys are remembered; at most 365d", Duration(most=YEAR))
     minfree: int = setting(
         256 * MIB, "free octets on each file system below which listeners reply 4xx", Size()
     )

@@ -39,6 +39,8 @@ class Kind(StrEnum):
     """The content of an unfinished recipient is missing or has another length."""
     EVENTS = "events"
     """The event file of an import has not got its name."""
+    KEYS = "keys"
+    """A file of idempotency keys is missing, or does not check."""
 
     ORPHAN = "orphan"
     STRAY = "stray"

@@ -133,6 +133,7 @@ class Checkpointer:
                 events=shard.options.events,
                 source=shard.options.source,
                 listed=frozenset(shard.manifest.state.clusters),
+                keys=frozenset(shard.manifest.state.keys),
             )
             found = cast("Leftovers", await shard.helper.run(task))
             shard.tidy.set()

@@ -3,6 +3,7 @@
 C1  Freeze: entries that wait are frozen; those in flight move to the current segment by CARRY frames.
 C2  The helper copies the contents that unfinished recipients need to the spool.
 C3  The helper writes the frozen records to clusters.
+    It also writes the segment's idempotency keys to a key file.
 C4  Commit: one MANIFEST edit, and memory follows it in the same turn.
 C5  Free: once no reader holds a pin, what ended is removed and the slot is free.
 
@@ -24,9 +25,12 @@ from typing import cast
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
 from mqcd.disk.durable import describe
+from mqcd.disk.uncancellable import in_thread
 from mqcd.queue.disk.reserve import Reserve
 from mqcd.queue.format.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
+from mqcd.queue.format.keys import RECORD
 from mqcd.queue.helper import jobs
+from mqcd.queue.keys.file import OpenFile, WriteKeys, Written
 from mqcd.queue.manifest.log import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
@@ -56,6 +60,10 @@ class _Move:
     """Entries of other segments whose content was here at the commit."""
     ended: tuple[str, ...] = ()
     """Clusters that the edit ended."""
+    keys: OpenFile | None = None
+    """The file that holds the segment's keys from the commit on."""
+    ended_keys: tuple[str, ...] = ()
+    """Key files that the edit ended."""
 
 
 class Evacuator:
@@ -79,10 +87,13 @@ class Evacuator:
         try:
             await self._freeze(move)
             copied = await self._copy(move)
+            await self._write_keys(move)
             async with shard.retiring:
                 await self._commit(move, copied.clusters)
                 self._retire(move, copied.clusters)
         except BaseException as error:
+            if move.keys is not None:
+                move.keys.close()
             await self._until_certain(error)
             self._thaw(move)
             raise
@@ -194,6 +205,31 @@ class Evacuator:
         )
         return cast("jobs.Evacuated", await shard.helper.run(task))
 
+    async def _write_keys(self, move: _Move) -> None:
+        """The segment's idempotency keys move to a key file; files whose keys are all too old end."""
+        shard, number = self._shard, move.segment.number
+        index, listed = shard.keys, tuple(shard.manifest.state.keys.values())
+        records = index.live.until(number)
+        ended = index.expired(listed)
+        if records:
+            merged = [file.name for file in index.to_merge(len(records) // RECORD)]
+            task = WriteKeys(
+                queue_root=shard.queue_root,
+                segment=number,
+                records=records,
+                merged=merged,
+                since=index.since(),
+            )
+            written = cast("Written", await shard.helper.run(task))
+            ended += written.merged
+            if written.bad:
+                log.error(
+                    "segment %d: %d idempotency keys did not check and are forgotten", number, written.bad
+                )
+            if written.file is not None:
+                move.keys = await in_thread(shard.executor, index.open_file, written.file, written.merged)
+        move.ended_keys = tuple(dict.fromkeys(ended))
+
     @staticmethod
     def _list_contents(move: _Move, part: Sequence[JournalEntry]) -> None:
         segment = move.segment
@@ -224,7 +260,8 @@ class Evacuator:
             clock=shard.time.believed(),
             totals={str(verb): count for verb, count in totals.items()},
             add=(*clusters, *(state for state in changed.values() if state.left)),
-            end=move.ended,
+            end=(*move.ended, *move.ended_keys),
+            keys=() if move.keys is None else (move.keys.state,),
         )
         await shard.editing.commit(edit)
         ring.first_live = following
@@ -234,6 +271,7 @@ class Evacuator:
         """Memory follows the commit, in the same turn."""
         shard, segment = self._shard, move.segment
         segment.on(segment_states.Event.EVACUATE)
+        shard.keys.evacuated(segment.number, move.keys, move.ended_keys)
         for area, records in move.records.items():
             shard.accounts.take(area, records, move.octets[area])
         for cluster in clusters:
@@ -296,7 +334,7 @@ class Evacuator:
         """C5."""
         shard, segment = self._shard, move.segment
         await shard.deleter.unpinned(self._urgent)
-        for name in move.ended:
+        for name in (*move.ended, *move.ended_keys):
             shard.deleter.remove(shard.queue_root / name)
         if shard.ring.may_recycle(segment):
             shard.ring.free.append(segment.path)

@@ -196,20 +196,34 @@ _INLINE = 1
 """Submission flag: its content lies in the frame."""
 _ATTEMPTED = 2
 """Submission flag: a first attempt begins with the acceptance."""
+_KEYED = 4
+"""Submission flag: an idempotency key follows."""
+KEY_OCTETS = 24
+"""Of a key: its name, then its digest."""
 
 
 def pack_submission(
-    lines: bytes, content: bytes | None, spooled: int, memo: bytes = b"", *, attempted: bool = False
+    lines: bytes,
+    content: bytes | None,
+    spooled: int,
+    memo: bytes = b"",
+    *,
+    attempted: bool = False,
+    key: bytes = b"",
 ) -> list[bytes]:
-    """One accepted message: its record lines, its content unless it lies in the spool, and its memo.
+    """One accepted message: its record lines, its content unless it lies in the spool, its memo, and its key.
 
     With `attempted` an attempt for all its recipients begins in this moment, and the frame counts two entries
     for each: the acceptances, then the begins.
     """
     flags = _ATTEMPTED if attempted else 0
+    octets = len(memo)
+    if key:
+        flags |= _KEYED
+        memo += key
     if content is None:
-        return [_SUBMISSION.pack(len(lines), 0, spooled, flags, len(memo)) + lines + memo]
-    head = _SUBMISSION.pack(len(lines), len(content), len(content), flags | _INLINE, len(memo)) + lines
+        return [_SUBMISSION.pack(len(lines), 0, spooled, flags, octets) + lines + memo]
+    head = _SUBMISSION.pack(len(lines), len(content), len(content), flags | _INLINE, octets) + lines
     return [head, content, memo] if memo else [head, content]
 
 
@@ -228,6 +242,8 @@ class Accepted(NamedTuple):
     """What only events have: fields of `record.join`."""
     attempted: bool
     """Whether a first attempt begins with the acceptance."""
+    key: bytes
+    """Name and digest of its idempotency key; b"" without."""
 
 
 def read_submission(body: memoryview, offset: int) -> tuple[Accepted, int]:
@@ -238,12 +254,21 @@ def read_submission(body: memoryview, offset: int) -> tuple[Accepted, int]:
         raise DecodeError("frame ends within a submission's head") from error
     at = offset + SUBMISSION_HEAD
     after = at + lines + inline
-    end = after + memo
+    rest = after + memo
+    end = rest + (KEY_OCTETS if flags & _KEYED else 0)
     if end > len(body):
         raise DecodeError("frame ends within a submission")
-    text = bytes(body[at : at + lines])
-    memory = bytes(body[after:end])
-    return Accepted(at, text, at + lines, size, bool(flags & _INLINE), memory, bool(flags & _ATTEMPTED)), end
+    accepted = Accepted(
+        at,
+        bytes(body[at : at + lines]),
+        at + lines,
+        size,
+        bool(flags & _INLINE),
+        bytes(body[after:rest]),
+        bool(flags & _ATTEMPTED),
+        bytes(body[rest:end]),
+    )
+    return accepted, end
 
 
 def pack_entry(entry: Entry) -> bytes:

@@ -29,6 +29,7 @@ from mqcd.queue.format import record, segment_header
 from mqcd.queue.helper.divide import Divide, Divisions, halves
 from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers, remove_leftovers
 from mqcd.queue.helper.sweep import FindOrphans, Orphan, find_orphans
+from mqcd.queue.keys.file import WriteKeys, Written, write_keys
 from mqcd.queue.manifest.log import ClusterState
 from mqcd.queue.spool.files import place
 from mqcd.queue.spool.silos import Silos
@@ -100,8 +101,8 @@ class Sign(Enum):
     """It has gone on since the last sign."""
 
 
-Task = Export | Evacuate | Prepare | MakeReserve | RemoveLeftovers | FindOrphans | Retain | Divide
-Result = Exported | Evacuated | list[Orphan] | Leftovers | Retained | Divisions | None
+Task = Export | Evacuate | WriteKeys | Prepare | MakeReserve | RemoveLeftovers | FindOrphans | Retain | Divide
+Result = Exported | Evacuated | Written | list[Orphan] | Leftovers | Retained | Divisions | None
 
 
 def run(disk: Disk, task: Task) -> Result:
@@ -113,6 +114,8 @@ def run(disk: Disk, task: Task) -> Result:
             return export(disk, segment, task.events, task.source)
         case Evacuate():
             return evacuate(disk, task)
+        case WriteKeys():
+            return write_keys(disk, task)
         case Prepare():
             prepare(disk, task)
             return None

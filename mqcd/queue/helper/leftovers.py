@@ -1,5 +1,5 @@
-"""What the last run left beside clusters and journal, removed at the start (step R4): unlisted clusters and
-temporary files. The spool's silos have the mark-and-sweep (`mqcd.queue.helper.sweep`).
+"""What the last run left beside clusters and journal, removed at the start (step R4): unlisted clusters
+and key files, and temporary files. The spool's silos have the mark-and-sweep (`mqcd.queue.helper.sweep`).
 
 Promise: a file with a name that is not the queue's stays, and is reported; unlisted clusters stay while a
 listed one is missing. Every step can be repeated.
@@ -18,6 +18,7 @@ from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.eventlog.files import Source, parse
 from mqcd.queue.clusters.quarantine import QUARANTINE
 from mqcd.queue.format import filenames
+from mqcd.queue.keys.file import DIRECTORY, KEY_FILE
 from mqcd.queue.spool.silos import Silos
 
 _CLUSTER = re.compile(r"M\d+-\d+\.(mqc|tmp)")
@@ -26,7 +27,7 @@ _CLUSTER = re.compile(r"M\d+-\d+\.(mqc|tmp)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveLeftovers:
-    """Remove clusters that the MANIFEST does not list, and temporary files."""
+    """Remove clusters and key files that the MANIFEST does not list, and temporary files."""
 
     queue_root: Path
     silos: Silos
@@ -34,6 +35,8 @@ class RemoveLeftovers:
     source: Source
     listed: frozenset[str]
     """Clusters of the MANIFEST."""
+    keys: frozenset[str]
+    """Its key files."""
 
 
 @dataclass(slots=True)
@@ -57,6 +60,12 @@ def remove_leftovers(disk: Disk, task: RemoveLeftovers) -> Leftovers:
     for directory in directories:
         if directory.name.startswith("T"):
             disk.rmdir(directory)
+    for name in disk.names(task.queue_root / DIRECTORY):
+        path = task.queue_root / DIRECTORY / name
+        if KEY_FILE.fullmatch(name) is None:
+            _note_stray(disk, path, found)
+        elif f"{DIRECTORY}/{name}" not in task.keys:
+            _remove(disk, path)
     _remove_temps(disk, task)
     for silo in task.silos:
         for name in disk.names(silo):

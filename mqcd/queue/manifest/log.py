@@ -66,6 +66,17 @@ class ClusterState:
         return Area(self.name.split("/", 1)[0])
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyFile:
+    """What the MANIFEST knows of a file of idempotency keys."""
+
+    name: str
+    """Path below the queue root, such as `keys/K12.keys`."""
+    records: int
+    newest: int
+    """When the newest of them was used, s."""
+
+
 @dataclass(slots=True)
 class ManifestState:
     """What all edits so far amount to."""
@@ -95,6 +106,8 @@ class ManifestState:
     """Directories of the spool; never another number."""
     imports: tuple[str, ...] = ()
     """Imports that are part of the queue; what each brought is listed in `queue/imports/<id>`."""
+    keys: dict[str, KeyFile] = field(default_factory=dict)
+    """The oldest first."""
     dropped: int = 0
     """Octets at the end of the file that are no edit: one that was cut off."""
 
@@ -109,6 +122,9 @@ class ManifestState:
             self.clusters[cluster.name] = cluster
         for name in edit.end:
             self.clusters.pop(name, None)
+            self.keys.pop(name, None)
+        for file in edit.keys:
+            self.keys[file.name] = file
         self.imports += edit.imports
         self.edit += 1
 
@@ -123,6 +139,7 @@ class ManifestState:
             totals={str(verb): count for verb, count in self.totals.items()},
             add=tuple(self.clusters.values()),
             imports=self.imports,
+            keys=tuple(self.keys.values()),
         )
 
 
@@ -145,6 +162,8 @@ class Edit:
     add: tuple[ClusterState, ...] = ()
     end: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
+    keys: tuple[KeyFile, ...] = ()
+    """Files of keys that are added; `end` names those that are not part of the queue any more."""
 
 
 def encode(edit: Edit, *, first: bool = False) -> bytes:
@@ -157,7 +176,9 @@ def encode(edit: Edit, *, first: bool = False) -> bytes:
 
 
 _EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
-_SCALARS = tuple(item.name for item in fields(Edit) if item.name not in ("totals", "add", "end", "imports"))
+_SCALARS = tuple(
+    item.name for item in fields(Edit) if item.name not in ("totals", "add", "end", "imports", "keys")
+)
 """Fields of an edit that replace the field of the same name in the state."""
 
 
@@ -192,15 +213,18 @@ def _edit(body: dict[str, Any]) -> Edit:
     """Raises ValueError, TypeError or AttributeError for what cannot be an edit."""
     totals = body.pop("totals", None)
     add = tuple(ClusterState(**cluster) for cluster in body.pop("add", ()))
+    files = tuple(KeyFile(**each) for each in body.pop("keys", ()))
     lists: dict[str, Any] = {key: tuple(map(str, body.pop(key, ()))) for key in ("end", "imports")}
     writer = body.pop("writer", None)
     if not isinstance(writer, str | None):
         raise ValueError("a name is not one")
-    edit = Edit(writer=writer, totals=totals, add=add, **lists, **body)
+    edit = Edit(writer=writer, totals=totals, add=add, keys=files, **lists, **body)
     counts = {Verb(verb): count for verb, count in ({} if totals is None else totals).items()}
     numbers = [*body.values(), *counts.values()]
+    named: tuple[ClusterState | KeyFile, ...] = (*add, *files)
+    for each in named:
+        numbers += [value for key, value in asdict(each).items() if key != "name"]
     for cluster in add:
-        numbers += [value for key, value in asdict(cluster).items() if key != "name"]
         Area(cluster.area)
     if not all(type(number) is int for number in numbers):
         raise ValueError("a number is not one")
@@ -345,6 +369,8 @@ class Manifest:
 
 def replace_state(state: ManifestState, edit: Edit) -> ManifestState:
     """`state` with `edit` taken in; `state` itself stays."""
-    following = replace(state, clusters=dict(state.clusters), totals=Counter(state.totals))
+    following = replace(
+        state, clusters=dict(state.clusters), totals=Counter(state.totals), keys=dict(state.keys)
+    )
     following.apply(edit)
     return following

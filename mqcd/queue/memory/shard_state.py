@@ -26,6 +26,7 @@ from mqcd.queue.clusters.index import ClusterIndex
 from mqcd.queue.format import record
 from mqcd.queue.helper.helper import Helper
 from mqcd.queue.helper.scans import Scans
+from mqcd.queue.keys.index import PRINTS_SHARE, Keys
 from mqcd.queue.manifest.clock_guard import ClockGuard
 from mqcd.queue.manifest.log import Manifest
 from mqcd.queue.memory.counters import Accounts
@@ -78,6 +79,7 @@ class Shard:
     references: References
     figures: Figures
     watch: InitVar[ClockWatch]
+    keys: Keys = field(init=False)
     silos: Silos = field(init=False)
     time: ClockGuard = field(init=False)
     editing: Editing = field(init=False)
@@ -103,8 +105,14 @@ class Shard:
     def __post_init__(self, watch: ClockWatch) -> None:
         self.silos = Silos(self.spool_root, self.manifest.state.silos)
         self.time = ClockGuard(self.clock, watch, self.bring_forward)
+        room = self.options.settings.memorybudget // PRINTS_SHARE
+        self.keys = Keys(self.disk, self.executor, self.queue_root, room, self.keys_since)
         self.editing = Editing(self.manifest, self.journal, self.executor, self.clock)
         self.journal.on_begun = self.editing.begun
+
+    def keys_since(self) -> int:
+        """Idempotency keys that were used before this time are forgotten, s."""
+        return (self.time.believed() - self.options.settings.key_age) // 1000
 
     def bring_forward(self) -> None:
         """The clock may have been ahead when due times were set: none is too far ahead of it now."""

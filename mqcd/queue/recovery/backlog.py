@@ -83,6 +83,8 @@ def _read(shard: Shard, backlog: Backlog) -> _Found:
         disk.datasync(segment.fd)
         replay.read(disk, segment, last=segment is backlog.chain[-1])
         segment.totals = replay.totals[segment.number]
+    # No submission with a key is taken before this has ended.
+    shard.keys.load(replay.keys, tuple(state.keys.values()))
     return _make_entries(backlog, replay)
 
 

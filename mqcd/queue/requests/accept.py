@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 from mqcd.core.model import Area, Recipient
 from mqcd.core.ports import FindConnection, Reservation
+from mqcd.core.queueing.idempotency import NAME_OCTETS
 from mqcd.core.queueing.spid import is_several
 from mqcd.core.queueing.transition import arrived
 from mqcd.core.smtp.reply import Refused, Reply
-from mqcd.queue.format import record
+from mqcd.queue.format import keys, record
 from mqcd.queue.format.frame import IN_SPOOL, SUBMISSION_HEAD, Kind, Locator, pack_submission
+from mqcd.queue.keys.turns import Turn
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.load import may_claim
 from mqcd.queue.requests.upload import Staged
@@ -46,7 +48,7 @@ class Message(NamedTuple):
     inline: bool
     """Whether its content lies in the frame, not in the spool."""
     memo: int
-    """Octets of the fields that only its events have."""
+    """Octets of the fields that only its events have, and of its key."""
 
 
 class Acceptance:
@@ -83,7 +85,9 @@ class Acceptance:
         return [arrived(recipient, now) for recipient in made]
 
     @staticmethod
-    def _message(staged: Staged, recipients: list[Recipient], reserved: Reservation | None) -> Message:
+    def _message(
+        staged: Staged, recipients: list[Recipient], reserved: Reservation | None, key: bytes = b""
+    ) -> Message:
         envelope, content, size = recipients[0].envelope, staged.content, staged.size
         part = record.encode_envelope(envelope)
         lines = [record.encode(recipient, part) for recipient in recipients]
@@ -93,11 +97,12 @@ class Acceptance:
             memo = record.join(envelope.session, envelope.message_id, reserved.destination).encode()
         elif envelope.session or envelope.message_id:
             memo = record.join(envelope.session, envelope.message_id).encode()
-        parts = pack_submission(joined, content, size, memo, attempted=reserved is not None)
-        return Message(recipients, lines, len(joined), parts, size, content is not None, len(memo))
+        parts = pack_submission(joined, content, size, memo, attempted=reserved is not None, key=key)
+        octets = len(memo) + len(key)
+        return Message(recipients, lines, len(joined), parts, size, content is not None, octets)
 
-    async def accept(self, staged: Staged) -> Sequence[Recipient]:
-        """Write an ACCEPT frame."""
+    async def accept(self, staged: Staged, turn: Turn | None = None) -> Sequence[Recipient]:
+        """Write an ACCEPT frame; `turn`: the use of the submission's key."""
         shard = self._shard
         recipients = self._recipients(staged)
         reserved = self._reserve(recipients)
@@ -105,6 +110,8 @@ class Acceptance:
 
         def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
             self.arrive(message, segment, ordinal, body + SUBMISSION_HEAD, attempted=reserved is not None)
+            if turn is not None:
+                self._remember(message, key, at, segment, turn)
             shard.observer.accepted(at, recipients)
             if reserved is None:
                 shard.notify()
@@ -113,19 +120,34 @@ class Acceptance:
             content = staged.content
             reserved.use(content if content is not None and len(content) <= _HELD else None)
 
-        failed = None if reserved is None else reserved.release
+        def failed() -> None:
+            if reserved is not None:
+                reserved.release()
+            if turn is not None:
+                turn.let_go()
+
+        key = b""
+        if turn is not None:
+            turn.hold()
+            key = turn.key.name + turn.key.digest()
         try:
-            message = self._message(staged, recipients, reserved)
+            message = self._message(staged, recipients, reserved, key)
             if message.octets + message.inline * message.size + message.memo > shard.journal.largest_frame:
                 raise Refused(_TOO_MANY)
             entries = len(recipients) * (1 if reserved is None else 2)
             written = shard.journal.append(Kind.ACCEPT, message.parts, entries, at, placed, failed)
         except BaseException:
-            if failed is not None:
-                failed()
+            failed()
             raise
         await written
         return recipients
+
+    def _remember(self, message: Message, key: bytes, at: int, segment: Segment, turn: Turn) -> None:
+        """The key of a message that is durable is used."""
+        name, digest = key[:NAME_OCTETS], key[NAME_OCTETS:]
+        spid = message.recipients[0].envelope.spid
+        self._shard.keys.add(keys.pack(name, digest, spid, min(at // 1000, keys.LATEST), segment.number))
+        turn.let_go()
 
     def _reserve(self, recipients: list[Recipient]) -> Reservation | None:
         """A connection for a message that may be tried at once: older new mail goes first."""

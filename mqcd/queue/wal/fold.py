@@ -17,6 +17,7 @@ from mqcd.queue.format.frame import (
     ALIVE,
     BEGUN,
     IN_SPOOL,
+    Accepted,
     BegunEntry,
     Kind,
     Locator,
@@ -63,6 +64,9 @@ class Fold(ABC, Generic[Kept]):
     @abstractmethod
     def open(self, segment: Segment) -> Kept:
         """The homes of a segment that is about to be read."""
+
+    def keyed(self, segment: Segment, part: Accepted, at: int) -> None:
+        """A message was accepted with an idempotency key, at this time, ms."""
 
     def missed(self, line: bytes, segment: int, ordinal: int) -> None:
         """A record came to this place, or ended in it, from a home that no frame mentions."""
@@ -111,6 +115,8 @@ class Fold(ABC, Generic[Kept]):
                 here.place(ordinal, at, line, content, part.attempted)
                 at += len(line)
                 ordinal += 1
+            if part.key:
+                self.keyed(segment, part, frame.header.at)
             if part.attempted:
                 self.totals[segment.number][Verb.ATTEMPTED] += ordinal - first
         self.totals[segment.number][Verb.ACCEPTED] += ordinal - first

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
-from mqcd.queue.format.frame import BegunEntry, Locator
+from mqcd.core.queueing.idempotency import NAME_OCTETS
+from mqcd.queue.format import keys
+from mqcd.queue.format.frame import Accepted, BegunEntry, Locator
 from mqcd.queue.format.record import Glance, key_of
 from mqcd.queue.wal.fold import Fold
-from mqcd.queue.wal.scan import EVER, Damage
+from mqcd.queue.wal.scan import EVER, Damage, spid_in
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
 Key = tuple[int, int]
@@ -62,10 +64,17 @@ class LiveEntries(Fold[_Lines]):
         by a frame that is lost, and whatever home they seem to have from before has been given up."""
         self.tried: set[Key] = set()
         """Recipients whose attempt began at such a home."""
+        self.keys = bytearray()
+        """Records of the idempotency keys, as memory has them."""
 
     def open(self, segment: Segment) -> _Lines:
         """See `Fold`."""
         return _Lines()
+
+    def keyed(self, segment: Segment, part: Accepted, at: int) -> None:
+        """See `Fold`."""
+        name, digest = part.key[:NAME_OCTETS], part.key[NAME_OCTETS:]
+        self.keys += keys.pack(name, digest, spid_in(part), min(at // 1000, keys.LATEST), segment.number)
 
     def missed(self, line: bytes, segment: int, ordinal: int) -> None:
         """See `Fold`."""

@@ -1,7 +1,7 @@
 """The messages of a queue as its store has them, and the one place where they are written.
 
 A message's values are its recipients, by QID, and its events that are in no event file yet, from `FIRST_SLOT`
-on. Its document stays until both are gone.
+on. Its document stays until both are gone. An idempotency key is a document of its own.
 
 Changes that come while a write is under way are written together with the next one, in the order in which
 they came. A change is seen in `records` once it is durable; where the write fails nothing has changed.
@@ -10,7 +10,7 @@ they came. A change is seen in `records` once it is durable; where the write fai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -33,15 +33,17 @@ NUMBERS_AHEAD = 1_000_000
 """Numbers of events that are reserved at a time."""
 FIRST_SLOT = 1 << 30
 """Values from this number on are events. No message has as many recipients."""
+KEY_SLOT = FIRST_SLOT - 1
+"""The value of an idempotency key, which is a document of its own (`keys`)."""
 NEVER = 1 << 53
-"""Due time of a message without recipients, ms."""
+"""Due time of a document without recipients, ms."""
 MOST_CHANGES = 500
 """Changes of one write, about."""
 
 _LOST = StoreUnavailable("another node has taken the message")
 
-_RESTS, _EVENT = b"-", b"!"
-"""The first octet of a value: BEGUN or this of a recipient, of both the record line follows; or an event."""
+_RESTS, _EVENT, _KEY = b"-", b"!", b"k"
+"""How a value begins: BEGUN or this of a recipient, whose record line follows; that of an event; of a key."""
 
 
 @dataclass(slots=True)
@@ -54,25 +56,37 @@ class Message:
     """Recipients with an attempt that has no verdict yet."""
     events: dict[int, bytes] = field(default_factory=dict)
     """Lines that are in no event file yet, by slot."""
+    key: bytes = b""
+    """The line of an idempotency key; b"" in documents that are messages."""
 
     @property
     def due(self) -> int | None:
         """When its next recipient is due; None when its document ends."""
-        return min((each.due for each in self.records.values()), default=NEVER if self.events else None)
+        return min(
+            (each.due for each in self.records.values()), default=NEVER if self.events or self.key else None
+        )
 
     def copy(self) -> Message:
         """One that can be changed without this one."""
-        return Message(dict(self.records), set(self.begun), dict(self.events))
+        return Message(dict(self.records), set(self.begun), dict(self.events), self.key)
 
     def value(self, number: int) -> bytes:
         """What is stored under this QID or slot."""
         if number >= FIRST_SLOT:
             return _EVENT + self.events[number]
+        if number == KEY_SLOT:
+            return _KEY + self.key
         return encode(self.records[number], number in self.begun)
 
     def values(self) -> Mapping[int, bytes]:
         """All of them."""
-        return {number: self.value(number) for number in (*sorted(self.records), *sorted(self.events))}
+        return {number: self.value(number) for number in sorted(self.numbers)}
+
+    @property
+    def numbers(self) -> Set[int]:
+        """The number of each."""
+        numbers = self.records.keys() | self.events.keys()
+        return numbers | {KEY_SLOT} if self.key else numbers
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,6 +100,8 @@ class Edit:
     events: Sequence[Line] = ()
     exported: Sequence[Key] = ()
     """Events, by SPID and slot, that are in an event file now."""
+    keys: Sequence[Line] = ()
+    """Idempotency keys, by the SPID of each one's document."""
     contents: Mapping[int, bytes | None] = field(default_factory=dict)
     """Of new messages, by SPID; None where it was staged."""
     ended: Callable[[bool], None]
@@ -95,7 +111,7 @@ class Edit:
     @property
     def spids(self) -> Iterable[int]:
         """The messages that it changes; one may come several times."""
-        others = chain(self.drops, self.events, self.exported)
+        others = chain(self.drops, self.events, self.exported, self.keys)
         return chain((each.spid for each in self.puts), (spid for spid, _ in others))
 
 
@@ -111,6 +127,9 @@ def decode(stored: Stored) -> Message:
         for qid, value in stored.values.items():
             if qid >= FIRST_SLOT:
                 message.events[qid] = value[1:]
+                continue
+            if qid == KEY_SLOT:
+                message.key = value[1:]
                 continue
             recipient = record.decode(value[1:])
             if recipient.key != (stored.spid, qid) or value[:1] not in (BEGUN, _RESTS):
@@ -241,7 +260,12 @@ class Documents:
                 message = after[each.spid]
                 message.records[each.qid] = each
                 (message.begun.add if edit.begun else message.begun.discard)(each.qid)
+            for spid, line in edit.keys:
+                after[spid].key = line
             for spid, qid in edit.drops:
+                if qid == KEY_SLOT:
+                    after[spid].key = b""
+                    continue
                 del after[spid].records[qid]
                 after[spid].begun.discard(qid)
             for spid, line in edit.events:
@@ -260,6 +284,8 @@ class Documents:
                 touched[each.spid].add(each.qid)
             for spid, number in chain(edit.drops, edit.exported):
                 touched[spid].add(number)
+            for spid, _ in edit.keys:
+                touched[spid].add(KEY_SLOT)
         for spid, message in after.items():
             before = self.messages.get(spid)
             touched[spid].update(message.events.keys() - (before.events.keys() if before is not None else ()))
@@ -271,7 +297,7 @@ class Documents:
     def _change(
         spid: int, message: Message, touched: set[int], contents: Mapping[int, bytes | None]
     ) -> Change:
-        there = message.records.keys() | message.events.keys()
+        there = message.numbers
         zones = [each.envelope.zone for each in message.records.values()] if spid in contents else []
         return Change(
             spid=spid,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from mqcd.core.errors import StoreUnavailable
@@ -24,11 +23,14 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import Observer, Reservation
+from mqcd.core.queueing.idempotency import Used
 from mqcd.core.queueing.spid import format_spid, is_several, shard_of
 from mqcd.core.queueing.transition import after, not_later
 from mqcd.core.queueing.transition import arrived as arrival_of
-from mqcd.stores.queue.documents import Edit
+from mqcd.queue.keys.turns import Turn
+from mqcd.stores.queue.documents import KEY_SLOT, Edit
 from mqcd.stores.queue.events import Line
+from mqcd.stores.queue.keys import encode
 from mqcd.stores.queue.state import State
 
 
@@ -39,6 +41,8 @@ class Arrival:
     recipients: Sequence[Recipient]
     content: bytes | None
     """None = it is staged."""
+    turn: Turn | None = None
+    """The use of its idempotency key."""
 
     @property
     def spid(self) -> int:
@@ -59,22 +63,24 @@ class Move:
 # ------------------------------------------------------------ new messages
 
 
-async def arrive(state: State, submission: Submission) -> Arrival:
-    """A new message, its content staged. Raises what its content raises."""
+async def arrive(state: State, submission: Submission, turn: Turn | None = None) -> Arrival:
+    """A new message, its content staged; `turn`: the use of its key. Raises what its content raises."""
     content, spid = submission.content, submission.envelope.spid
     if isinstance(content, bytes):
-        return arrived(state, submission, content, len(content))
+        return arrived(state, submission, content, len(content), turn)
     check_arrival(state, submission)
     backend = state.around.backend
     size = await backend.stage(spid, content)
     try:
-        return arrived(state, submission, None, size)
+        return arrived(state, submission, None, size, turn)
     except BaseException:
         await backend.unstage(spid)
         raise
 
 
-def arrived(state: State, submission: Submission, content: bytes | None, size: int) -> Arrival:
+def arrived(
+    state: State, submission: Submission, content: bytes | None, size: int, turn: Turn | None = None
+) -> Arrival:
     """A new message whose size is known. Raises ValueError."""
     check_arrival(state, submission)
     envelope = submission.envelope
@@ -86,7 +92,7 @@ def arrived(state: State, submission: Submission, content: bytes | None, size: i
         arrival_of(Recipient(envelope=envelope, size=size, qid=qid, address=address, dsn=dsn), now)
         for qid, (address, dsn) in enumerate(zip(submission.recipients, dsns, strict=True), 1)
     ]
-    return Arrival(recipients, content)
+    return Arrival(recipients, content, turn)
 
 
 def check_arrival(state: State, submission: Submission) -> None:
@@ -108,8 +114,10 @@ def check_arrival(state: State, submission: Submission) -> None:
 def hand_over(state: State, arrival: Arrival, reserved: Reservation) -> asyncio.Future[None]:
     """Write a new message together with the begin of its attempt."""
     state.reserved.used(arrival.spid)
+    key = _use_key(state, arrival)
 
     def end(durable: bool) -> None:
+        key.ended(durable)
         if not durable:
             reserved.release()
             _refuse(state, arrival)
@@ -127,10 +135,53 @@ def hand_over(state: State, arrival: Arrival, reserved: Reservation) -> asyncio.
         at = state.around.clock.now()
         events += state.lines.accepted(at, arrival.recipients)
         events += state.lines.attempted(at, arrival.recipients, reserved.destination)
-    contents = {arrival.spid: arrival.content}
+    contents = {arrival.spid: arrival.content, **key.contents}
     return state.documents.edit(
-        Edit(puts=arrival.recipients, begun=True, contents=contents, events=events, ended=end)
+        Edit(
+            puts=arrival.recipients,
+            begun=True,
+            contents=contents,
+            events=events,
+            keys=key.lines,
+            ended=end,
+        )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyUse:
+    """What the use of an idempotency key adds to the change that accepts its message."""
+
+    lines: Sequence[Line] = ()
+    contents: Mapping[int, bytes] = field(default_factory=dict)
+    ended: Callable[[bool], None] = lambda _: None
+    """To be called as the change's own."""
+
+
+def _use_key(state: State, arrival: Arrival) -> _KeyUse:
+    turn = arrival.turn
+    if turn is None:
+        return _KeyUse()
+    document = state.spids.next(state.believed(), several=False)
+    name, used = turn.key.name, Used(arrival.spid, turn.key.digest(), state.believed() // 1000)
+    turn.hold()
+
+    def ended(durable: bool) -> None:
+        if durable:
+            state.keys.add(name, used, document)
+        turn.let_go()
+
+    _forget_expired(state)
+    return _KeyUse([(document, encode(name, used))], {document: b""}, ended)
+
+
+def _forget_expired(state: State) -> None:
+    """A change of its own: another node may have taken a key, which must not fail the new message."""
+    expired = [(spid, KEY_SLOT) for spid in state.keys.take_expired()]
+    if expired:
+        done = state.documents.edit(Edit(drops=expired, ended=lambda _: None))
+        # What stays is forgotten at the next start.
+        done.add_done_callback(lambda future: future.cancelled() or future.exception())
 
 
 def _refuse(state: State, arrival: Arrival) -> None:
@@ -177,13 +228,24 @@ def record(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival]) -> 
         state.ending.add(move.old.key)
     for arrival in arrivals:
         state.reserved.used(arrival.spid)
+    keys = [_use_key(state, arrival) for arrival in arrivals if arrival.turn is not None]
     news = [move.new for move in moves if move.new is not None]
+
+    def end(durable: bool) -> None:
+        for key in keys:
+            key.ended(durable)
+        _recorded(state, moves, arrivals, durable)
+
     edit = Edit(
         puts=[*news, *(each for arrival in arrivals for each in arrival.recipients)],
         drops=[move.old.key for move in moves if move.new is None],
-        contents={arrival.spid: arrival.content for arrival in arrivals},
+        keys=[line for key in keys for line in key.lines],
+        contents={
+            **{arrival.spid: arrival.content for arrival in arrivals},
+            **{spid: content for key in keys for spid, content in key.contents.items()},
+        },
         events=_events(state, moves, arrivals),
-        ended=partial(_recorded, state, moves, arrivals),
+        ended=end,
     )
     return state.documents.edit(edit)
 

@@ -11,11 +11,13 @@ from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import Reserved, SpidSource, format_spid
+from mqcd.core.units import DAY
 from mqcd.eventlog.files import Source
 from mqcd.stores.backend import Backend, Marks
 from mqcd.stores.queue.documents import CLOCK, EVENTS, SPIDS, Documents, Message
 from mqcd.stores.queue.events import EventLines
 from mqcd.stores.queue.figures import Figures
+from mqcd.stores.queue.keys import StoredKeys
 from mqcd.stores.queue.waiting import Key, Waiting
 
 
@@ -39,7 +41,10 @@ class Surroundings:
 class State:
     """Of one run. Each recipient either waits, or is in flight: claimed, or ending."""
 
-    def __init__(self, around: Surroundings, schedule: RetrySchedule, marks: Marks) -> None:
+    def __init__(
+        self, around: Surroundings, schedule: RetrySchedule, marks: Marks, key_age: int = DAY
+    ) -> None:
+        """`key_age`: how long idempotency keys are remembered, ms."""
         self.around = around
         self.schedule = schedule
         clock = around.clock
@@ -57,6 +62,7 @@ class State:
         self.clock_watch = ClockWatch(marks.get(CLOCK, 0), clock.now(), clock.monotonic())
         self.waiting = Waiting()
         self.figures = Figures()
+        self.keys = StoredKeys(lambda: (self.believed() - key_age) // 1000)
         self.claimed: set[Key] = set()
         self.ending: set[Key] = set()
         """In flight, and the end of that is being written."""
@@ -108,6 +114,8 @@ class State:
 
     def lose(self, message: Message) -> None:
         """Another node has it, or may take it."""
+        if message.key:
+            self.keys.forget(message.key)
         for recipient in message.records.values():
             self.figures.replace(recipient, None)
             self.waiting.remove(recipient.key)

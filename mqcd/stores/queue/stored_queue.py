@@ -35,9 +35,11 @@ from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.transition import parked
 from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.units import DAY
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.format.record import encode
+from mqcd.queue.keys.turns import Turn, once
 from mqcd.stores.backend import Backend, Promises, failed
 from mqcd.stores.queue.documents import Edit
 from mqcd.stores.queue.events import Line
@@ -76,8 +78,11 @@ class StoredQueue:
         schedule: RetrySchedule,
         events: EventFiles | None = None,
         disk: Disk | None = None,
+        key_age: int = DAY,
     ) -> None:
-        """`events`: where the event log goes; None = there is none. `disk` is what it is written through."""
+        """`events`: where the event log goes; None = there is none. `disk` is what it is written through.
+        `key_age`: how long idempotency keys are remembered, ms."""
+        self._key_age = key_age
         self._events = events
         self._disk = disk or Disk()
         source = events.source if events is not None else None
@@ -114,7 +119,7 @@ class StoredQueue:
         if self._state is not None:
             return
         marks = await self._around.backend.open()
-        state = self._state = State(self._around, self._schedule, marks)
+        state = self._state = State(self._around, self._schedule, marks, self._key_age)
         state.look_at_clock()
         if self._events is not None:
             await self._start_exporter(state, self._events)
@@ -194,7 +199,14 @@ class StoredQueue:
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take a message. Raises StoreUnavailable, ValueError, and what its content raises."""
-        arrival = await arrive(self._live, submission)
+        state = self._live
+        if submission.key is None:
+            return await self._take(submission, None)
+        await self.recovered()
+        return await once(submission, state.keys.turn(submission.key), self._take)
+
+    async def _take(self, submission: Submission, turn: Turn | None) -> Sequence[Recipient]:
+        arrival = await arrive(self._live, submission, turn)
         state = self._live
         reserved = self._reserve_connection(state, arrival)
         await (record(state, [], [arrival]) if reserved is None else hand_over(state, arrival, reserved))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Sequence
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.queueing.transition import unknown
+from mqcd.stores.queue import keys
 from mqcd.stores.queue.documents import Edit, decode
 from mqcd.stores.queue.state import State
 
@@ -56,6 +57,8 @@ async def _take(state: State) -> None:
                 # Written under a lease that ran out meanwhile, and still ours.
                 continue
             message = decode(stored)
+            if message.key:
+                state.keys.add(*keys.decode(message.key), stored.spid)
             state.documents.add(stored.spid, message)
             for recipient in message.records.values():
                 state.figures.replace(None, recipient)

@@ -13,10 +13,10 @@ from mqcd.core.model import Area
 from mqcd.core.queueing.spid import SILOS, silo_of
 from mqcd.eventlog.files import Source, events_path
 from mqcd.queue.clusters import file as cluster
-from mqcd.queue.format import frame, record, segment_header, transitions, verdict
+from mqcd.queue.format import frame, keys, record, segment_header, transitions, verdict
 from mqcd.queue.format.frame import Kind, Mark
 from mqcd.queue.manifest import log as manifest
-from mqcd.queue.manifest.log import ClusterState, Edit
+from mqcd.queue.manifest.log import ClusterState, Edit, KeyFile
 from tests.unit.queue.support import SPID, recipient, spool_path
 
 TEXT = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
@@ -25,10 +25,12 @@ _CODES = {
     "u16": "H",
     "u32": "I",
     "u64": "Q",
+    "16 octets": "16s",
     "8 octets": "8s",
     "4 octets": "4s",
     "3 pad": "3x",
     "1 pad": "x",
+    "8 pad": "8x",
 }
 
 
@@ -53,6 +55,8 @@ def table(head: str, section: str = "") -> list[list[str]]:
         ("entry", frame._ENTRY),
         ("begun", frame._BEGUN),
         ("take", frame._TAKE),
+        ("key file header", keys._HEADER),
+        ("key", keys._RECORD),
     ],
 )
 def test_structs_are_as_written(name: str, layout: struct.Struct) -> None:
@@ -126,6 +130,7 @@ def test_manifest_fields_are_as_written() -> None:
         field.name for field in fields(Edit)
     ]
     assert [row[0] for row in table("| cluster | holds |")] == [field.name for field in fields(ClusterState)]
+    assert [row[0] for row in table("| key file | holds |")] == [field.name for field in fields(KeyFile)]
     assert f'"format":{manifest.FORMAT}' in TEXT
 
 

@@ -1,10 +1,11 @@
 """`mqcd fsck --repair`: what can be mended without guessing, on a queue whose lock is held.
 
 Damaged record lines go to the quarantine, and what is whole in their cluster to a new one, by one MANIFEST
-edit. Files that nothing refers to are removed; but only half-written ones while anything is in quarantine, or
-a cluster is missing, short or cannot be read, for it may be what they belong to. What is lost (a cluster or
-the end of one, a content, an edit in the middle of the MANIFEST) is left as it is: nothing here could bring
-it back. A lost uuid is written again where the files show that the roots belong together. Raises OSError.
+edit. So do the keys that check of a damaged key file. Files that nothing refers to are removed; but only
+half-written ones while anything is in quarantine, or a cluster is missing, short or cannot be read, for it
+may be what they belong to. What is lost (a cluster or the end of one, a content, an edit in the middle of the
+MANIFEST) is left as it is: nothing here could bring it back. A lost uuid is written again where the files show
+that the roots belong together. Raises OSError.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mqcd.core.model import Area
 from mqcd.core.progress import Progress, no_progress
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.admin.findings import Findings, Kind
+from mqcd.queue.admin.fsck.keyfiles import mend_keys
 from mqcd.queue.admin.fsck.survey import survey
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.clusters import file as cluster
@@ -53,6 +55,7 @@ def repair(owned: Owned, progress: Progress = no_progress) -> Findings:
     name_events(owned.disk, owned.options, owned.manifest.state)
     before = survey(owned.disk, owned.options, progress, ours=True)
     _mend_clusters(owned, before.damaged)
+    mend_keys(owned, before)
     _remove_orphans(owned, before)
     return survey(owned.disk, owned.options, progress, ours=True)
 

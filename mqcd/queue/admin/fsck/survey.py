@@ -19,6 +19,7 @@ from mqcd.core.progress import Progress, no_progress
 from mqcd.core.queueing.spid import SILOS, format_spid
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
 from mqcd.queue.admin.findings import Findings, Kind, Problem, plain
+from mqcd.queue.admin.fsck.keyfiles import look_at_keys
 from mqcd.queue.admin.fsck.quarantined import look_into_quarantine
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.disk.owner_lock import check_roots
@@ -100,6 +101,7 @@ class _Survey:
                 self._check_contents()
                 self._look_for_orphans(state)
                 self._look_for_events(state)
+                look_at_keys(self._disk, self._queue_root, state, self._found)
             look_into_quarantine(self._disk, self._queue_root, self._found)
         finally:
             if pin >= 0:

@@ -1,0 +1,96 @@
+"""Idempotency keys: what makes two submissions one. Pure.
+
+A client that does not know whether its message was accepted sends it again under the same key. The key's
+name is a hash of the key and of its owner (a user, or a client's network), so that nobody can suppress the
+mail of another. The digest is one of envelope and content: a key that comes with another message is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+from mqcd.core.model import Key, Recipient, Submission
+from mqcd.core.smtp.reply import Refused, Reply
+
+NAME_OCTETS = 16
+DIGEST_OCTETS = 8
+OTHER_MESSAGE = Reply(
+    code=554,
+    status="5.5.4",
+    text="This key was used for another message: send that again, or use another key",
+)
+
+
+class Used(NamedTuple):
+    """What is remembered of a key."""
+
+    spid: int
+    """The message that was accepted under it."""
+    digest: bytes
+    at: int
+    """When that was, seconds since the Unix epoch."""
+
+
+def name_of(owner: str, key: str) -> bytes:
+    """The name of a key: `owner` says whose it is, such as `user:alice`."""
+    return blake2b(f"{owner}\0{key}".encode("utf-8", "surrogateescape"), digest_size=NAME_OCTETS).digest()
+
+
+class Digest:
+    """The digest of a message, made as its content arrives."""
+
+    __slots__ = ("_hash",)
+
+    def __init__(self, sender: str, recipients: Sequence[str], parameters: Iterable[str] = ()) -> None:
+        """`parameters`: what else of the envelope changes what becomes of the message."""
+        text = "\n".join((sender, *recipients, "", *parameters))
+        self._hash = blake2b(text.encode("utf-8", "surrogateescape") + b"\0", digest_size=DIGEST_OCTETS)
+
+    def update(self, octets: bytes) -> None:
+        """The next part of the content."""
+        self._hash.update(octets)
+
+    def value(self) -> bytes:
+        """Of what has come so far."""
+        return self._hash.digest()
+
+
+def key_of(
+    owner: str,
+    key: str,
+    sender: str,
+    recipients: Sequence[str],
+    content: bytes,
+    parameters: Iterable[str] = (),
+) -> Key:
+    """The key of a message whose content is whole."""
+    digest = Digest(sender, recipients, parameters)
+    digest.update(content)
+    return Key(name=name_of(owner, key), digest=digest.value)
+
+
+async def repeated(submission: Submission, used: Used) -> Sequence[Recipient]:
+    """The recipients of the message that came first; reads what is still to come of this one.
+
+    Raises Refused when it is another message, and what its content raises.
+    """
+    key, content = submission.key, submission.content
+    size = len(content) if isinstance(content, bytes) else await _drained(content)
+    if key is None or key.digest() != used.digest:
+        raise Refused(OTHER_MESSAGE)
+    envelope = replace(submission.envelope, spid=used.spid)
+    dsn = submission.recipient_dsn or [""] * len(submission.recipients)
+    return [
+        Recipient(envelope=envelope, size=size, qid=qid, address=address, dsn=each)
+        for qid, (address, each) in enumerate(zip(submission.recipients, dsn, strict=True), 1)
+    ]
+
+
+async def _drained(content: AsyncIterator[bytes]) -> int:
+    size = 0
+    async for chunk in content:
+        size += len(chunk)
+    return size

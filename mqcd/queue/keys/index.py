@@ -1,0 +1,139 @@
+"""All keys of a shard that are remembered, and the uses that are under way.
+
+Promise: of two uses of a key one ends before the other is looked up, so that a message is accepted once. A
+use ends when its frame is durable, and the key in memory, or when it is certain that it will not be.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Final
+
+from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.model import Key
+from mqcd.core.queueing.idempotency import Used
+from mqcd.disk.durable import Disk, describe
+from mqcd.queue.format import keys
+from mqcd.queue.keys.file import OpenFile, to_merge
+from mqcd.queue.keys.live import LiveKeys
+from mqcd.queue.keys.turns import Turn, Turns
+from mqcd.queue.manifest.log import KeyFile
+
+log = logging.getLogger(__name__)
+
+PRINTS_SHARE: Final = 4
+"""The part of `memorybudget` that the prints of key files may take: one in so many."""
+_PRINT: Final = 4
+
+
+class Keys:
+    """Of one shard."""
+
+    def __init__(
+        self, disk: Disk, executor: Executor, queue_root: Path, room: int, since: Callable[[], int]
+    ) -> None:
+        """`room`: octets for the prints of files; `since`: uses of before this time are forgotten, s."""
+        self._disk = disk
+        self._executor = executor
+        self._queue_root = queue_root
+        self._room = room
+        self.since = since
+        self.live = LiveKeys()
+        self._turns = Turns()
+        self._files: list[OpenFile] = []
+        """The oldest first."""
+        self.repeats = 0
+        """Submissions that were answered as repeats."""
+
+    # ------------------------------------------------------------ uses
+
+    async def turn(self, key: Key) -> Turn | Used:
+        """Wait until no other use is under way; what is remembered of the key, or a turn that is held.
+
+        Raises StoreUnavailable when that cannot be found out.
+        """
+        turn = await self._turns.take(key)
+        name = key.name
+        used = self.live.find(name)
+        try:
+            if used is None and self._files:
+                used = await self._in_files(name)
+        except BaseException as error:
+            turn.let_go()
+            if isinstance(error, OSError):
+                raise StoreUnavailable(f"keys cannot be read: {describe(error)}") from error
+            raise
+        if used is None or used.at < self.since():
+            return turn
+        turn.let_go()
+        self.repeats += 1
+        return used
+
+    async def _in_files(self, name: bytes) -> Used | None:
+        top = keys.top_of(name)
+        for file in [each for each in self._files if each.perhaps(name, top)][::-1]:
+            used = await file.find(self._executor, name)
+            if used is not None:
+                return used
+        return None
+
+    def add(self, record: bytes) -> None:
+        """The frame with this key is durable."""
+        self.live.add(record)
+
+    @property
+    def count(self) -> int:
+        """Keys that are remembered, with some that are too old."""
+        return self.live.count + sum(file.state.records for file in self._files)
+
+    # ------------------------------------------------------------ files
+
+    def load(self, records: bytes | bytearray, states: Sequence[KeyFile]) -> None:
+        """Take in what the last run left: records of its segments, and its files. Blocks.
+
+        What cannot be read is logged, and its keys are forgotten.
+        """
+        for record in keys.split(records):
+            self.live.add(record)
+        for state in states:
+            try:
+                self._files.append(self.open_file(state))
+            except (OSError, DecodeError) as error:
+                text = describe(error) if isinstance(error, OSError) else f"{state.name}: {error}"
+                log.error("%d idempotency keys are forgotten: %s; run `mqcd fsck`", state.records, text)
+
+    def open_file(self, state: KeyFile, instead: Sequence[str] = ()) -> OpenFile:
+        """One file, with its prints where there is room; `instead` of others. Blocks.
+
+        Raises OSError, DecodeError.
+        """
+        held = sum(len(file.prints) for file in self._files if file.state.name not in instead)
+        room = held + _PRINT * state.records <= self._room
+        return OpenFile.open(self._disk, self._queue_root, state, prints=room)
+
+    def to_merge(self, new: int) -> list[KeyFile]:
+        """The files that are rewritten together with so many new keys."""
+        return to_merge([file.state for file in self._files], new)
+
+    def expired(self, states: Sequence[KeyFile]) -> list[str]:
+        """Names of the files whose keys are all too old."""
+        since = self.since()
+        return [state.name for state in states if state.newest < since]
+
+    def evacuated(self, segment: int, new: OpenFile | None, ended: Sequence[str]) -> None:
+        """An edit has put files in the place of a segment's keys, and of those of other files."""
+        self.live.drop(segment)
+        for file in [each for each in self._files if each.state.name in ended]:
+            self._files.remove(file)
+            file.close()
+        if new is not None:
+            self._files.append(new)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+        self._files.clear()
