@@ -4,8 +4,8 @@ Damaged record lines go to the quarantine, and what is whole in their cluster to
 edit. So do the keys that check of a damaged key file. Files that nothing refers to are removed; but only
 half-written ones while anything is in quarantine, or a cluster is missing, short or cannot be read, for it
 may be what they belong to. What is lost (a cluster or the end of one, a content, an edit in the middle of the
-MANIFEST) is left as it is: nothing here could bring it back. A lost uuid is written again where the files show
-that the roots belong together. Raises OSError.
+MANIFEST) is left as it is: nothing here could bring it back. A lost uuid is written again where the files
+show that the roots belong together. Raises OSError.
 """
 
 from __future__ import annotations
