@@ -23,6 +23,7 @@ from mqcd.core.model import (
     Delivered,
     Envelope,
     Expired,
+    Key,
     Origin,
     Purged,
     Recipient,
@@ -33,6 +34,7 @@ from mqcd.core.model import (
 )
 from mqcd.core.ports import Reservation
 from mqcd.core.queueing.amendment import verb_of
+from mqcd.core.queueing.idempotency import name_of
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
@@ -73,6 +75,11 @@ _TURNS = 20_000
 def warning_of(key: tuple[int, int]) -> str:
     """How a report on a delay names the recipient that it is about."""
     return f"{key[0]:016X}-{key[1]}"
+
+
+def key_name(number: int) -> bytes:
+    """The name of a story's key."""
+    return name_of("story", str(number))
 
 
 def options(*, links: bool = False, segments: int = 4) -> Options:
@@ -285,6 +292,18 @@ class Actor:
         content = body_of(spid, size)
         await self.store.enqueue(Submission(envelope=envelope, recipients=addresses, content=content))
         return spid
+
+    async def accept_once(self, number: int, size: int) -> int:
+        """Mail comes in under a key. Returns the SPID that its client was given."""
+        spid = self.store.reserve(False)
+        envelope = Envelope(spid=spid, sender=SENDER, received=self.clock.now())
+        key = Key(name=key_name(number), digest=lambda: bytes(8))
+        content = body_of(spid, size)
+        [taken] = await self.store.enqueue(
+            Submission(envelope=envelope, recipients=["u@example.org"], content=content, key=key)
+        )
+        self.disk.mark("Y", taken.spid, number)
+        return taken.spid
 
     async def hand_over(self, many: int, size: int) -> list[Recipient]:
         """Mail comes in that goes straight to a connection, if it may. Returns recipients so begun."""

@@ -20,6 +20,7 @@ from typing import Any
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import BEST_EFFORT, Verb
 from mqcd.core.model import Action, Area, Recipient
+from mqcd.core.queueing.idempotency import NAME_OCTETS
 from mqcd.core.queueing.spid import parse_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.admin.findings import Kind
@@ -27,12 +28,13 @@ from mqcd.queue.admin.fsck.survey import survey
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.admin.transfer.admission import known_keys
 from mqcd.queue.clusters.quarantine import QUARANTINE
+from mqcd.queue.format import keys
 from mqcd.queue.manifest import log as manifest
 from mqcd.queue.reading.snapshot import Snapshot
 from tests.contract import schema
 from tests.contract.mail import delivered, read_all
 from tests.crash.histories import Key, by_recipient, doubled, in_order, is_report, letters, may_be, miscounted
-from tests.crash.lab import ARCHIVE, ROOTS, TOP, Actor, survivor, warning_of
+from tests.crash.lab import ARCHIVE, ROOTS, TOP, Actor, key_name, survivor, warning_of
 from tests.crash.memory import MemoryDisk
 from tests.crash.model import File, Mark, State
 from tests.crash.worker import body_of
@@ -59,6 +61,8 @@ class World:
     """Recipients whose record the disk itself damaged."""
     power_cut: bool = False
     """There was one before: removals that were not synced may have come undone."""
+    keys: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Messages that clients were given for each key."""
     exported: int = 0
     """Messages of which somebody was told that a copy lies in another place."""
 
@@ -80,6 +84,8 @@ class World:
             self.power_cut = True
         elif mark.word == "O":
             self.exported = mark.number
+        elif mark.word == "Y":
+            self.keys[mark.number].add(mark.spid)
         elif mark.word == "Q":
             self.damaged.add(key)
         else:
@@ -114,6 +120,8 @@ class Outcome:
     quarantined: set[Key] = field(default_factory=set)
     shelved: set[Key] = field(default_factory=set)
     """Recipients with a line in a cluster that may be damaged."""
+    keys: dict[bytes, int] = field(default_factory=dict)
+    """Messages of the keys that are remembered."""
     exported: int = 0
     imported: int = 0
 
@@ -126,7 +134,19 @@ def judge(outcome: Outcome, world: World, *, kill: bool = False) -> list[str]:
         wrong += outcome.waste if kill and not world.power_cut else ()
     if outcome.exported < world.exported:
         wrong.append(f"{world.exported} messages were exported, {outcome.exported} are there")
+    wrong += _judge_keys(outcome, world)
     return [*wrong, *_judge_what_was_seen(outcome, world), *_judge_lives(outcome, world)]
+
+
+def _judge_keys(outcome: Outcome, world: World) -> Iterator[str]:
+    """A key that was acknowledged is remembered, with its one message; and so is that message."""
+    for number, spids in world.keys.items():
+        known = outcome.keys.get(key_name(number))
+        if spids != {known}:
+            yield f"key {number}: clients were given {spids}, {known} is remembered"
+    for spid in outcome.keys.values():
+        if (spid, 1) not in outcome.lives and not world.damaged:
+            yield f"{_name((spid, 1))}: its key is remembered, and it was never accepted"
 
 
 def _judge_what_was_seen(outcome: Outcome, world: World) -> Iterator[str]:
@@ -204,6 +224,7 @@ def _look(actor: Actor, outcome: Outcome, counted: int) -> None:
     assert state is not None
     outcome.shelved = _shelved(disk, state)
     _check_imports(disk, state, outcome)
+    outcome.keys = _keys(disk, state)
     if state.last_segment >= state.first_live:
         problems.append("an orderly stop left a segment in the journal")
     elif +state.totals != totals and not outcome.damage:
@@ -261,6 +282,15 @@ def _quarantined(disk: MemoryDisk) -> set[Key]:
 def _shelved(disk: MemoryDisk, state: manifest.ManifestState) -> set[Key]:
     clusters = (disk.read_file(ROOTS[0] / each.name)[each.cursor :] for each in state.clusters.values())
     return _records(b"".join(clusters))
+
+
+def _keys(disk: MemoryDisk, state: manifest.ManifestState) -> dict[bytes, int]:
+    """The message of each key that the key files hold, the latest use last."""
+    found: dict[bytes, int] = {}
+    for file in state.keys.values():
+        for each in keys.records_of(disk.read_file(ROOTS[0] / file.name)):
+            found[each[:NAME_OCTETS]] = keys.used_at(each, 0).spid
+    return found
 
 
 def _exported(disk: MemoryDisk) -> int:

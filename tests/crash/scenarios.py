@@ -284,6 +284,29 @@ async def amended(actor: Actor) -> None:
     await actor.stop()
 
 
+async def keyed(actor: Actor) -> None:
+    """Mail comes in under keys, and again under the same, over evacuations, lives and a kill."""
+    await actor.start()
+    for number in range(3):
+        await actor.accept_once(number, 200)
+    await actor.accept_once(1, 300)
+    await actor.try_all(delivered(), deferred(actor.later(1000)))
+    await actor.evacuate()
+    await actor.accept_once(0, 200)
+    await actor.accept_once(3, LARGE)
+    await actor.evacuate()
+    await actor.kill()
+    await actor.start()
+    for number in range(5):
+        await actor.accept_once(number, 250)
+    await actor.stop()
+    await actor.start()
+    await actor.accept_once(4, 100)
+    actor.clock.advance(2000)
+    await actor.try_all(delivered())
+    await actor.stop()
+
+
 async def copied(actor: Actor) -> None:
     """A file system that takes no more links of a file: names of one content are copies."""
     await actor.start()
@@ -363,6 +386,7 @@ async def aftermath(actor: Actor, *, patient: bool = False) -> None:
         await actor.settle(claimed, verdicts[: len(claimed)])
     await actor.accept(2, 220)
     await actor.accept(1, INLINE_MAX + 100)
+    await actor.accept_once(1, 120)
     await actor.stop()
 
 
@@ -382,6 +406,7 @@ STORIES: dict[str, tuple[Story, bool]] = {
     "departure": (departed, False),
     "operators": (amended, False),
     "damage": (damaged, False),
+    "keys": (keyed, False),
 }
 """By name, each with its `hardlinks`."""
 
