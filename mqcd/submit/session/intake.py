@@ -9,6 +9,8 @@ Failures and replies: bare CR, NUL, or bare LF where it is not normalised, 554 5
 maxhops 554 5.4.6; StoreUnavailable 451 4.3.1; Refused: its own reply; anything else 451 4.3.0, and the log
 has it.
 
+A message with an idempotency key that was used before gets the reply of the first one (`session.keying`).
+
 Settings read: maxmsgsize, maxhops, omitreceivedheader, submission, announcehost, inline_max,
 tenant, and zones that go by headers.
 """
@@ -17,11 +19,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
-from mqcd.core.model import Envelope, Submission
+from mqcd.core.model import Envelope, Key, Recipient, Submission
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.marks import Marks, marks_of
@@ -37,6 +39,7 @@ from mqcd.submit.message.zoning import MAX_SECTION, Zoning, fields_of
 from mqcd.submit.policy.load import Load
 from mqcd.submit.policy.quotas import Parties, Quotas
 from mqcd.submit.policy.rules import Rulebook, Rules
+from mqcd.submit.session import keying
 from mqcd.submit.session.desk import Desk
 from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter
@@ -81,7 +84,7 @@ class Stream(AsyncIterator[bytes]):
     iteration.
     """
 
-    __slots__ = ("_body", "_hops", "_limit", "_maxhops", "_ready", "_source")
+    __slots__ = ("_body", "_hops", "_limit", "_maxhops", "_ready", "_source", "_watch")
 
     def __init__(self, source: Source, maxmsgsize: int, maxhops: int) -> None:
         self._source = source
@@ -90,6 +93,7 @@ class Stream(AsyncIterator[bytes]):
         self._maxhops = maxhops
         self._hops = HopCounter()
         self._ready: list[bytes] = []
+        self._watch: Callable[[bytes], None] | None = None
 
     async def begin(self, octets: int) -> bytes | None:
         """The whole content if it has no more than `octets`; else None, and it is to be iterated.
@@ -103,6 +107,11 @@ class Stream(AsyncIterator[bytes]):
             return b"".join(parts)
         self._ready = parts
         return None
+
+    def replace(self, first: bytes, watch: Callable[[bytes], None]) -> None:
+        """Put `first` in the place of the received part of the content to iterate; `watch` sees the rest."""
+        self._ready = [first]
+        self._watch = watch
 
     async def head(self, octets: int) -> bytes:
         """The beginning of what is to be iterated: its header section, if that has not more `octets`."""
@@ -150,6 +159,8 @@ class Stream(AsyncIterator[bytes]):
             if refused is not None:
                 raise refused
             if part or self._body.done:
+                if self._watch is not None:
+                    self._watch(part)
                 return part
 
     def _judge(self, part: bytes) -> DoorRefused | None:
@@ -192,15 +203,10 @@ async def _accept(
     """Commit the message, or discard it where the filter says so; the reply's octets."""
     content: bytes | AsyncIterator[bytes] | None
     transaction = dialogue.begun
-    replied = b""
-    if filtering is not None and filtering.reads_content:
-        whole = await stream.begin(sys.maxsize)
-        content, replied = await filtering.message(whole or b"")
-        if not transaction.recipients and replied:
-            log.info("message discarded by the filter", extra={"session": dialogue.session})
-            return replied
-    else:
-        content = await stream.begin(max(intake.inline_max - _HEADER_ROOM, 0))
+    content, replied, key = await _receive(intake, dialogue, stream, filtering)
+    if not transaction.recipients and replied:
+        log.info("message discarded by the filter", extra={"session": dialogue.session})
+        return replied
     zone = ""
     head = b""
     quotas, tenancy = rules.quotas, rules.tenancy
@@ -235,13 +241,28 @@ async def _accept(
         recipients=tuple(transaction.recipients),
         content=content,
         recipient_dsn=tuple(transaction.recipient_dsn) if any(transaction.recipient_dsn) else (),
+        key=key,
     )
     if dialogue.caller.claim is not None:
         await dialogue.caller.claim(spid)
-    await _commit(intake, submission)
+    spid = await _commit(intake, submission)
     if quotas is not None and parties is not None and content is stream:
         quotas.use(parties, {"octets": stream.size})
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
+
+
+async def _receive(
+    intake: Intake, dialogue: Dialogue, stream: Stream, filtering: Filter | None
+) -> tuple[bytes | None, bytes, Key | None]:
+    """The content, None = it is large and to be iterated; the filter's reply, if it has one; the key."""
+    if filtering is not None and filtering.reads_content:
+        key, whole = keying.of_whole(dialogue, await stream.begin(sys.maxsize) or b"")
+        return *await filtering.message(whole), key
+    content = await stream.begin(max(intake.inline_max - _HEADER_ROOM, 0))
+    if content is None:
+        return None, b"", await keying.of_stream(dialogue, stream)
+    key, content = keying.of_whole(dialogue, content)
+    return content, b"", key
 
 
 def _envelope(
@@ -268,16 +289,23 @@ def _envelope(
     )
 
 
-async def _commit(intake: Intake, submission: Submission) -> None:
+async def _commit(intake: Intake, submission: Submission) -> int:
+    """The SPID under which it is in the queue: that of the first message where it is a repeat."""
     if not isinstance(submission.content, bytes):
         # The client has still to send most of it: how long that takes says nothing about us.
-        await intake.store.enqueue(submission)
-        return
+        return _taken(submission, await intake.store.enqueue(submission))
     number = intake.load.begin()
     try:
-        await intake.store.enqueue(submission)
+        return _taken(submission, await intake.store.enqueue(submission))
     finally:
         intake.load.end(number)
+
+
+def _taken(submission: Submission, recipients: Sequence[Recipient]) -> int:
+    spid, envelope = recipients[0].spid, submission.envelope
+    if spid != envelope.spid:
+        log.info("repeat of message %s", format_spid(spid), extra={"session": envelope.session})
+    return spid
 
 
 def _use_quotas(

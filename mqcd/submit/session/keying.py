@@ -1,0 +1,75 @@
+"""A submission's idempotency key: whose it is, and of which message. See `core.queueing.idempotency`.
+
+The digest covers what the client has sent, before a filter or this server changes it.
+
+Settings read: submission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from mqcd.core.model import Key
+from mqcd.core.queueing.idempotency import Digest, name_of
+from mqcd.submit.message.keys import take_key
+from mqcd.submit.message.zoning import MAX_SECTION
+from mqcd.submit.networks import client_network
+from mqcd.submit.session.dialogue import Dialogue
+
+
+class Large(Protocol):
+    """A message that is still arriving."""
+
+    async def head(self, octets: int) -> bytes:
+        """Its beginning."""
+
+    def replace(self, first: bytes, watch: Callable[[bytes], None]) -> None:
+        """Put `first` in the place of its beginning; `watch` sees what comes after it."""
+
+
+def of_whole(dialogue: Dialogue, content: bytes) -> tuple[Key | None, bytes]:
+    """The key of a message that is whole, and the message without it. Raises DoorRefused."""
+    if not dialogue.rules.settings.submission:
+        return None, content
+    text, rest = take_key(content)
+    if not text:
+        return None, content
+    digest = _digest(dialogue)
+    digest.update(content)
+    return Key(name=name_of(_owner(dialogue), text), digest=digest.value), rest
+
+
+async def of_stream(dialogue: Dialogue, stream: Large) -> Key | None:
+    """The same for a large one, which goes on without its key."""
+    if not dialogue.rules.settings.submission:
+        return None
+    head = await stream.head(MAX_SECTION)
+    text, rest = take_key(head)
+    if not text:
+        return None
+    digest = _digest(dialogue)
+    digest.update(head)
+    stream.replace(rest, digest.update)
+    return Key(name=name_of(_owner(dialogue), text), digest=digest.value)
+
+
+def _owner(dialogue: Dialogue) -> str:
+    """Nobody else can use the keys of a user, or of a client that has not logged in."""
+    if dialogue.user:
+        return f"user:{dialogue.user}"
+    if dialogue.caller.user:
+        return f"local:{dialogue.caller.user}"
+    return f"net:{client_network(dialogue.client)}"
+
+
+def _digest(dialogue: Dialogue) -> Digest:
+    transaction = dialogue.begun
+    given = transaction.parameters
+    # As they were given: a time that is counted from now on differs at each use.
+    parameters = (
+        given.body,
+        given.dsn,
+        f"{given.smtputf8} {given.holdfor} {given.holduntil} {given.priority}",
+    )
+    return Digest(transaction.sender, transaction.recipients, (*parameters, *transaction.recipient_dsn))
