@@ -18,16 +18,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from mqcd.core.errors import ContentUnavailable, MqcdError, StoreUnavailable
+from mqcd.core.figures import EngineFigures
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
-from mqcd.core.ports import (
-    Clock,
-    Content,
-    EngineFigures,
-    Expedited,
-    FindConnection,
-    Observer,
-    Picked,
-)
+from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Picked
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.selection import Selection
@@ -56,7 +49,6 @@ from mqcd.queue.requests.write import Writer
 from mqcd.queue.spool.files import SegmentContent, SpoolContent
 from mqcd.queue.wal.pending import FULL
 from mqcd.queue.wal.segment_states import Event
-from mqcd.queue.wal.segments import JournalEntry
 from mqcd.queue.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -352,7 +344,7 @@ class ClusterStore:
         shard = self._live.shard
         if not shard.ready:
             raise StoreUnavailable("the queue is still being read")
-        entry = shard.active.get(recipient.key) or _find(shard, recipient)
+        entry = shard.entry_of(recipient)
         segment = shard.ring.live(entry.content.segment) if entry is not None else None
         if entry is not None and segment is not None:
             return SegmentContent(self._disk, shard.executor, segment, *entry.content[1:])
@@ -446,12 +438,3 @@ class _Open:
         """Brings in what the last run left."""
         self.staging = Staging(shard, space)
         self.pressure = Pressure(shard, checkpointer)
-
-
-def _find(shard: Shard, recipient: Recipient) -> JournalEntry | None:
-    """An unclaimed entry; a walk through all of them, which only people's requests cause."""
-    for segment in shard.ring:
-        for entry in segment.entries.values():
-            if (entry.spid, entry.qid) == recipient.key:
-                return entry
-    return None

@@ -127,6 +127,8 @@ CATALOGUE = (
     _counter("mqcd_audit_lines_lost_total", "Lines of audit logs that could not be written."),
     _counter("mqcd_manifest_edits_dropped_total", "MANIFEST edits that the last start found cut off."),
     _counter("mqcd_helper_hung_total", "Helper processes killed because they hung."),
+    _gauge("mqcd_idempotency_keys", SUM, "Idempotency keys that are remembered."),
+    _counter("mqcd_idempotent_repeats_total", "Submissions that were repeats under an idempotency key."),
     _gauge(
         "mqcd_clock_leap_seconds",
         Merge.FARTHEST,

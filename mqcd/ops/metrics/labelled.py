@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 
-from mqcd.core.ports import Distribution
+from mqcd.core.figures import Distribution
 from mqcd.ops.metrics.breakdown import NO_NAME, Breakdown
 from mqcd.ops.metrics.leaders import OTHER
 

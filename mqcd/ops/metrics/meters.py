@@ -9,9 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from mqcd.core.figures import Distribution
 from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
 from mqcd.core.null_observer import NullObserver
-from mqcd.core.ports import Distribution, Refusal
+from mqcd.core.ports import Refusal
 from mqcd.core.queueing.amendment import purged
 
 SECOND = 1000

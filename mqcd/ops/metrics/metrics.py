@@ -21,8 +21,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from mqcd import __version__
+from mqcd.core.figures import Distribution, EngineFigures
 from mqcd.core.model import Area, AreaStats
-from mqcd.core.ports import Clock, Distribution, EngineFigures
+from mqcd.core.ports import Clock
 from mqcd.ops.metrics.breakdown import NO_NAME, Breakdown
 from mqcd.ops.metrics.catalogue import CATALOGUE, Kind, Spec
 from mqcd.ops.metrics.labelled import Labelled, by_label, by_site
@@ -229,6 +230,8 @@ def _of_engine(figures: EngineFigures) -> dict[str, Value]:
         "mqcd_event_files_removed_total": figures.removed_event_files,
         "mqcd_manifest_edits_dropped_total": figures.dropped_edits,
         "mqcd_helper_hung_total": figures.hung_helpers,
+        "mqcd_idempotency_keys": figures.idempotency_keys,
+        "mqcd_idempotent_repeats_total": figures.idempotent_repeats,
         "mqcd_clock_leap_seconds": figures.clock_leap_seconds,
         "mqcd_disk_free_bytes": dict(figures.disk_free_bytes),
         "mqcd_disk_free_inodes": dict(figures.disk_free_inodes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mqcd.core.ports import Distribution, EngineFigures
+from mqcd.core.figures import Distribution, EngineFigures
 from mqcd.queue.memory.shard_state import Shard
 
 
@@ -29,6 +29,8 @@ def engine_figures(shard: Shard, free: Mapping[str, tuple[int, int]]) -> EngineF
         removed_event_files=figures.removed_event_files,
         dropped_edits=figures.dropped_edits,
         hung_helpers=shard.helper.hung,
+        idempotency_keys=shard.keys.count,
+        idempotent_repeats=shard.keys.repeats,
         clock_leap_seconds=shard.time.off_by() / 1000,
         disk_free_bytes={name: octets for name, (octets, _) in free.items()},
         disk_free_inodes={name: inodes for name, (_, inodes) in free.items()},

@@ -210,6 +210,14 @@ class Shard:
         if lender is not None:
             lender.borrowers.discard(entry)
 
+    def entry_of(self, recipient: Recipient) -> JournalEntry | None:
+        """Its entry. Unless it is claimed, a walk through all of them, which only people's requests cause."""
+        entry = self.active.get(recipient.key)
+        if entry is None:
+            entries = (each for segment in self.ring for each in segment.entries.values())
+            entry = next((each for each in entries if (each.spid, each.qid) == recipient.key), None)
+        return entry
+
     async def raw_line(self, entry: JournalEntry) -> bytes:
         """The entry's record line. Raises OSError. Meanwhile the entry may change its state and its place."""
         if entry.raw:

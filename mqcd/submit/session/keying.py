@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from mqcd.core.clients import client_network
 from mqcd.core.model import Key
 from mqcd.core.queueing.idempotency import Digest, name_of
 from mqcd.submit.message.keys import take_key
 from mqcd.submit.message.zoning import MAX_SECTION
-from mqcd.submit.networks import client_network
 from mqcd.submit.session.dialogue import Dialogue
 
 

@@ -12,8 +12,9 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqcd import __version__
+from mqcd.core.figures import Distribution, EngineFigures
 from mqcd.core.model import Area, Envelope, Recipient
-from mqcd.core.ports import Distribution, EngineFigures, Refusal
+from mqcd.core.ports import Refusal
 from mqcd.core.smtp.reply import Reply
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.metrics.breakdown import Breakdown
@@ -41,6 +42,8 @@ ENGINE = EngineFigures(
     removed_event_files=4,
     dropped_edits=0,
     hung_helpers=0,
+    idempotency_keys=0,
+    idempotent_repeats=0,
     clock_leap_seconds=0.0,
     disk_free_bytes={"queue": 10**9, "spool": 2 * 10**9},
     disk_free_inodes={"queue": 1000, "spool": 2000},
@@ -53,7 +56,8 @@ NAMES = [
     "oldest_recipient_age_seconds", "time_in_queue_seconds", "attempt_duration_seconds", "commit_seconds",
     "commit_group_size", "syncs_total", "journal_fill_ratio", "evacuation_seconds", "spid_cache_entries",
     "spid_cache_misses_total", "recovery_seconds", "quarantined_lines_total", "unreadable_frames_total",
-    "manifest_edits_dropped_total", "helper_hung_total", "clock_leap_seconds", "disk_free_bytes",
+    "manifest_edits_dropped_total", "helper_hung_total", "idempotency_keys", "idempotent_repeats_total",
+    "clock_leap_seconds", "disk_free_bytes",
     "disk_free_inodes", "lanes", "destinations_suspended", "stuck_recipients", "loop_lag_seconds",
     "build_info", "listener_messages_total", "listener_recipients_total", "listener_message_size_bytes",
     "listener_refused_total", "listener_open_connections", "zone_verdicts_total", "zone_delivered_total",
