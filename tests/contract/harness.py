@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from mqcd.config.load import defaults
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
-from mqcd.core.ports import QueueStore
+from mqcd.core.ports import Observer, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.disk.durable import Disk
+from mqcd.embed import Queue
 from mqcd.eventlog.files import Source
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.metrics.meters import Meters
@@ -79,6 +82,14 @@ class Harness(Protocol):
         """Close what is open."""
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A store, and how its owner closes it."""
+
+    store: QueueStore
+    close: Callable[[], Awaitable[None]]
+
+
 class ClusterHarness:
     """The clustered-file queue. A kill is a copy of its files, as the moment left them, opened anew."""
 
@@ -93,17 +104,20 @@ class ClusterHarness:
         self._workers = Workers() if scan_processes else InlineScanWorkers(Disk())
         self._path = path
         self._copies = 0
-        self._open: list[ClusterStore] = []
+        self._open: list[Opened] = []
 
     async def start(self) -> QueueStore:
         root = self._path / f"run{self._copies}"
         options = cluster_options(root, hardlinks=self._hardlinks, segmentsize=self.segmentsize)
-        observer = Fanout(self.observer, self.meters)
+        opened = await self._opened(options, Fanout(self.observer, self.meters))
+        self._open.append(opened)
+        return opened.store
+
+    async def _opened(self, options: Options, observer: Observer) -> Opened:
         store = ClusterStore(options, self.clock, observer, workers=self._workers)
         await store.open()
         await store.recovered()
-        self._open.append(store)
-        return store
+        return Opened(store, store.close)
 
     async def restart(self, how: Restart) -> QueueStore:
         if how is Restart.REOPEN:
@@ -117,6 +131,17 @@ class ClusterHarness:
     async def stop(self) -> None:
         while self._open:
             await self._open.pop().close()
+
+
+class EmbeddedHarness(ClusterHarness):
+    """The clustered-file queue of a program that embeds it and relays nothing."""
+
+    async def _opened(self, options: Options, observer: Observer) -> Opened:
+        settings = defaults(var=options.events.parent, hostname="embedded.test")
+        settings = replace(settings, queue=replace(options.settings, retry_jitter=0))
+        queue = Queue(options.events.parent, settings=settings, clock=self.clock, observer=observer)
+        await queue.open()
+        return Opened(queue.store, queue.close)
 
 
 def cluster_options(root: Path, *, hardlinks: bool = False, segmentsize: int = 1 << 20) -> Options:
@@ -337,6 +362,7 @@ HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] =
     "shared": (SharedHarness, SharedHarness.restarts),
     "sqlite": (SqliteHarness, SqliteHarness.restarts),
     "cluster": (ClusterHarness, ClusterHarness.restarts),
+    "embedded": (EmbeddedHarness, EmbeddedHarness.restarts),
     "cluster-links": (partial(ClusterHarness, hardlinks=True), (Restart.KILL,)),
     "cluster-scans": (partial(ClusterHarness, scan_processes=True), ()),
 }
