@@ -37,7 +37,7 @@ class Area(Word):
     """Ended by an operator: not queued any more, but to be restored until it is due."""
 
 
-BY_DUE = frozenset({Area.DEFERRED, Area.REMOVED})
+BY_DUE = frozenset({Area.DEFERRED, Area.HELD, Area.REMOVED})
 """Areas whose records have a due time, and rest in its order."""
 
 
@@ -247,6 +247,8 @@ class Deferred:
     warning: int = 0
     """Not 0: a report is accepted in the same settle that records the delay report, and that it is tried
     until this time, ms."""
+    held: bool = False
+    """It rests for its domain (see `core.queueing.holding`), at the longest until `due`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ queue know it only through `QueueStore`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -113,10 +113,8 @@ class QueueStore(Protocol):
         """Open for mail, and recover what the last run left. Raises StoreBusy, StoreDamaged."""
 
     async def recovered(self) -> None:
-        """Return when all of that is there: before, nothing is claimed and `stats` do not know it yet.
-
-        Raises StoreUnavailable when it cannot be read.
-        """
+        """Return when all of that is there: before, nothing is claimed and `stats` do not know it yet. Raises
+        StoreUnavailable when it cannot be read."""
 
     async def close(self) -> None:
         """Make everything durable and release it. Claimed recipients stay claimed only until the next
@@ -159,6 +157,13 @@ class QueueStore(Protocol):
 
     async def claim_removed(self, room: int) -> Sequence[Recipient]:
         """At most `room` recipients of area removed whose grace is over, now in flight."""
+
+    async def claim_held(self, domain: str, room: int) -> Sequence[Recipient]:
+        """At most `room` recipients that rest for their domain (`core.queueing.holding`), now in flight;
+        parked without a time they rest again. `claim` gives out each at its due time."""
+
+    def held_domains(self) -> Collection[str]:
+        """The domains for which recipients rest that are not in flight."""
 
     def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
         """All recipients that match and that the batch applies to, some at a time, now in flight.
@@ -209,10 +214,8 @@ class QueueStore(Protocol):
         """Call `callback` whenever something may have become claimable: new mail, a bounce, a park."""
 
     def hand_over(self, find: FindConnection) -> None:
-        """Ask `find` for a connection before a new message is written, where no other new mail waits.
-
-        A message that gets one is in flight and begun as soon as it is durable. A store need not ask.
-        """
+        """Ask `find` for a connection before a new message is written, where no other new mail waits: it is
+        in flight and begun as soon as it is durable. A store need not ask."""
 
 
 class Notifier(Protocol):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mqcd.config.advice import Advice, Shaping, SuppressionList, comparable
-from mqcd.config.settings import Settings
+from mqcd.config.settings import QueueSettings, Settings
+from mqcd.core.address import normal_domain
+from mqcd.core.queueing.holding import Holding
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.pseudonyms import Pseudonyms
@@ -34,6 +36,16 @@ def schedule_of(settings: Settings, shapings: Sequence[Shaping] = ()) -> RetrySc
         elsewhere=max((max(delays) for delays in others if delays), default=0),
         warning=settings.report.delay_warning if settings.report.generate_ndr else 0,
         warn_all=settings.report.warn_all,
+        holding=holding_of(queue),
+    )
+
+
+def holding_of(queue: QueueSettings) -> Holding:
+    """The domains whose mail is held."""
+    return Holding(
+        domains=tuple((normal_domain(each.name), each.mode) for each in queue.held),
+        maxtime=queue.held_maxtime,
+        probe_interval=queue.held_probe_interval,
     )
 
 

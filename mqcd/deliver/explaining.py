@@ -49,7 +49,9 @@ class Explainer:
     async def would_go(self, recipient: str, domain: str, sender: str) -> dict[str, object]:
         """Where mail from `sender` to this address would go now."""
         envelope = Envelope(spid=0, sender=sender, received=self._clock.now())
-        _, about = self._about(*await self._router.trace(envelope, domain))
+        route, about = self._about(*await self._router.trace(envelope, domain))
+        if isinstance(route, Hop) and (mode := route.policy.schedule.holding.mode(domain)) is not None:
+            about["rule"] = f"{about['rule']}, held by mta/queue/held (mode {mode})"
         return {"recipient": recipient, "sender": sender, **about, "due": None, "waiting_for": None}
 
     async def why(self, waiting: Waiting) -> dict[str, object]:
@@ -97,7 +99,7 @@ class Explainer:
 
 _AT_REST = {
     Area.BOUNCES: "the report to its sender",
-    Area.HELD: "its release: an operator holds it",
+    Area.HELD: "its release by an operator",
     Area.REMOVED: "the end of its grace: an operator has removed it",
 }
 
@@ -105,6 +107,9 @@ _AT_REST = {
 def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None, now: int) -> str:
     """What the recipient waits for, as text."""
     recipient = waiting.recipient
+    if recipient.area is Area.HELD and recipient.due:
+        end = _ahead(recipient.due, now)
+        return f"a request for the held mail of {recipient.domain}, or its age limit{end}"
     if (rest := _AT_REST.get(recipient.area)) is not None:
         return rest
     if refusal is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 
 from mqcd.config.advice import Shaping
@@ -23,6 +23,7 @@ from mqcd.config.settings import DeliverSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver, Tokens, UsedRates
+from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.pool import Pool
@@ -31,6 +32,7 @@ from mqcd.deliver.direct import Direct
 from mqcd.deliver.explaining import Explainer, Waiting
 from mqcd.deliver.health.suspects import Suspects
 from mqcd.deliver.health.watchdog import Stuck
+from mqcd.deliver.held import Held
 from mqcd.deliver.lanes.gauging import Gauges, gauge
 from mqcd.deliver.lanes.lane import LaneState, Why
 from mqcd.deliver.lanes.parking import is_late, is_over
@@ -91,6 +93,9 @@ class Deliverer:
         self._placing = Placing(self._terms, self._table, resolver, self._settling, own_names, self._kick)
         views = (self._pool.at_work, self._placing.asked)
         self._patrol = Patrol(self._terms, self._table, store, self._suspects, self._settling, *views)
+        self._held = Held(
+            self._terms, self._table, store, self._placing, self._settling, self._connector, self._kick
+        )
         self._direct = Direct(self._terms, self._table, self._pool, self._placing, self._recorder, self._kick)
         self._alarm = Alarm(clock, self._kick)
         self._event = asyncio.Event()
@@ -115,6 +120,7 @@ class Deliverer:
         loop = asyncio.get_running_loop()
         self._loop_task = loop.create_task(self._run())
         self._search = loop.create_task(self._suspects.look())
+        self._held.begin()
 
     def reload(self, settings: DeliverSettings, schedule: RetrySchedule) -> None:
         """Apply new settings and schedule from the next decision on; DNS servers stay as they are."""
@@ -122,6 +128,8 @@ class Deliverer:
         self._sweep.tick_ms = _tick_of(settings)
         self._table.rebind(bounds_of(settings, self._most_connections, self._used), self._clock.monotonic())
         self._placing.reroute()
+        if self._loop_task is not None:
+            self._held.begin()
         self._event.set()
 
     def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
@@ -136,6 +144,11 @@ class Deliverer:
         self._dry_until = 0
         self._event.set()
 
+    def start_held(self, wanted: Callable[[str], bool]) -> Collection[str]:
+        """Try the mail that rests for these domains now; returns the domains that have some."""
+        self._dry_until = 0
+        return self._held.start(wanted)
+
     async def stop(self, grace_ms: int) -> None:
         """Start nothing new; wait up to `grace_ms` for running attempts, then cancel them."""
         self._terms.stopping = True
@@ -145,6 +158,7 @@ class Deliverer:
             await asyncio.wait([self._loop_task])
         if self._search is not None:
             self._search.cancel()
+        self._held.end()
         self._alarm.close()
         self._recorder.park(self._table.empty() + self._placing.stop(), 0)
         await self._pool.end(grace_ms)
@@ -242,16 +256,23 @@ class Deliverer:
     async def _claim(self, room: int) -> None:
         clock = self._clock
         wall, now = clock.now(), clock.monotonic()
-        skip = self._table.skip(now).counted_from(wall)
+        skip = self._table.skip(now).counted_from(wall).but(self._rests)
         overdue = partial(self._overdue, wall) if skip else None
         received_by = wall - self._terms.schedule.first_age
+        if room:
+            started = await self._held.claim(min(room, CLAIMED_AT_ONCE) // 4 or 1)
+            self._table.enter(started)
+            if started:
+                self._event.set()
+                self._placing.place(started)
+                room = max(room - len(started), 1)
         most, places = min(room, CLAIMED_AT_ONCE), self._table.places()
         claimed = await self._store.claim(most, wall, skip, overdue, received_by, places)
         self._table.enter(claimed)
         if self._terms.stopping:
             self._recorder.park(claimed, 0)
             return
-        self._placing.place(claimed)
+        self._placing.place(self._held.ended(claimed))
         if not room:
             self._extra_at = 0 if claimed or places.refused else now + STUCK_MS
             if claimed:
@@ -263,6 +284,10 @@ class Deliverer:
                 self._event.set()
             else:
                 self._dry_until = now + EMPTY_CLAIM_MS
+
+    def _rests(self, domain: str) -> bool:
+        """Whether mail for a domain with a dead destination is claimed, to be held."""
+        return self._terms.schedule.holding.mode(domain) is HoldMode.ETRN
 
     def _overdue(self, wall: int, recipient: Recipient) -> bool:
         """Whether a passed-over recipient has reached its age limit, or its sender is due a warning."""

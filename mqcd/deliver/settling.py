@@ -38,6 +38,8 @@ class Settling:
         self._store = store
         self._recorder = recorder
         self.notifier = notifier
+        self.on_verdicts: Callable[[Sequence[Settlement]], None] = _ignore
+        """Hears of verdicts before they are recorded."""
 
     def park(self, recipients: Sequence[Recipient], after: int = 0) -> None:
         """Give recipients back without a verdict, due again in `after` ms."""
@@ -74,6 +76,7 @@ class Settling:
         `Recorder.settle`."""
         messages: dict[int, list[Settlement]] = {}
         others: list[Settlement] = []
+        self.on_verdicts(settlements)
         for each in settlements:
             warns = isinstance(each.verdict, Deferred) and each.verdict.warning and self.notifier
             (messages.setdefault(each.recipient.spid, []) if warns else others).append(each)
@@ -128,6 +131,10 @@ class Settling:
                 ],
                 attempt.destination,
             )
+
+
+def _ignore(settlements: Sequence[Settlement]) -> None:
+    """No other part wants to hear of verdicts."""
 
 
 def _no_attempt(judged: Judged, now: int) -> Attempt:

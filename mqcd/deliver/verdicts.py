@@ -11,6 +11,8 @@ from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.smtp.exchange import Outcome, Result
 
+UNREACHED = frozenset({Phase.CONNECT, Phase.GREETING, Phase.EHLO})
+"""Where an attempt ends whose destination takes no connections."""
 BROKEN = Reply(code=451, status="4.4.2", text="connections break")
 INTERNAL = Reply(code=451, status="4.3.0", text="internal error, see the server log")
 
@@ -52,7 +54,10 @@ def _not_yet(
     due = schedule.next_due(recipient, now, may_expire=may_expire)
     if due is None:
         return Expired(reply=outcome.reply, attempt=attempt)
-    if latest is not None:
+    held = outcome.phase in UNREACHED and schedule.holding.rests(recipient)
+    if held:
+        due = schedule.held_until(recipient, now)
+    elif latest is not None:
         due = min(due, latest)
     warns = schedule.warns(recipient, now) if may_expire else None
     return Deferred(
@@ -61,6 +66,7 @@ def _not_yet(
         due=due,
         possibly_delivered=outcome.possibly_delivered,
         warning=schedule.expires(recipient, now) if warns is not None and warns <= now else 0,
+        held=held,
     )
 
 

@@ -8,7 +8,7 @@ StoreUnavailable, which at the door is a 4xx.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NoReturn
 
 from mqcd.core.errors import StoreUnavailable
@@ -81,6 +81,14 @@ class ReadOnlyStore:
         return ()
 
     async def claim_removed(self, room: int) -> Sequence[Recipient]:
+        return ()
+
+    async def claim_held(self, domain: str, room: int) -> Sequence[Recipient]:
+        """Nothing."""
+        return ()
+
+    def held_domains(self) -> Collection[str]:
+        """None that may be claimed."""
         return ()
 
     def pick(self, selection: Selection, batch: Batch) -> NoReturn:

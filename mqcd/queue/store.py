@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -281,6 +281,14 @@ class ClusterStore:
     async def claim_removed(self, room: int) -> Sequence[Recipient]:
         """Removals whose grace is over."""
         return await self._live.claims.removed(self._bounded(room))
+
+    async def claim_held(self, domain: str, room: int) -> Sequence[Recipient]:
+        """Recipients that rest for a domain."""
+        return await self._live.claims.held(domain, self._bounded(room))
+
+    def held_domains(self) -> Collection[str]:
+        """The domains for which some rest."""
+        return self._live.claims.held_domains()
 
     def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
         """All recipients that a batch applies to."""

@@ -18,6 +18,7 @@ from typing import ClassVar, Protocol
 from mqcd.config.load import defaults
 from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.ports import Observer, QueueStore
+from mqcd.core.queueing.holding import Holding, HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.disk.durable import Disk
 from mqcd.embed import Queue
@@ -49,8 +50,19 @@ from tests.fakes.workers import InlineScanWorkers
 SECOND = 1000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
+HOLDING = Holding(
+    domains=(
+        ("hold.example", HoldMode.HOLD),
+        ("etrn.example", HoldMode.ETRN),
+        ("*.atrn.example", HoldMode.ATRN),
+    ),
+    maxtime=120 * HOUR,
+)
 SCHEDULE = RetrySchedule(
-    delays=(15 * MINUTE, 30 * MINUTE, 2 * HOUR, 4 * HOUR), maxtime=72 * HOUR, maxtime_reports=24 * HOUR
+    delays=(15 * MINUTE, 30 * MINUTE, 2 * HOUR, 4 * HOUR),
+    maxtime=72 * HOUR,
+    maxtime_reports=24 * HOUR,
+    holding=HOLDING,
 )
 
 

@@ -59,6 +59,7 @@ from mqcd.config.settings.ops import (
 )
 from mqcd.config.settings.queue import (
     CLUSTER,
+    HeldDomainSettings,
     JournalSettings,
     QueueSettings,
     ShardSettings,
@@ -96,6 +97,7 @@ __all__ = [
     "Direction",
     "DnsSettings",
     "EventsSettings",
+    "HeldDomainSettings",
     "HostPattern",
     "HostPort",
     "JournalSettings",

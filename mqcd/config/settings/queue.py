@@ -10,6 +10,7 @@ from mqcd.config.kinds.fields import (
     DELAY,
     YES_NO,
     AutoCount,
+    Choice,
     Count,
     Duration,
     FilePath,
@@ -19,6 +20,8 @@ from mqcd.config.kinds.fields import (
     Percent,
     Size,
 )
+from mqcd.config.kinds.names import DOMAIN_PATTERN
+from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
 
 
@@ -77,6 +80,26 @@ class ShardSettings:
     )
     spool: pathlib.Path | None = setting(
         None, "directory of its silos; none = in the spool's", Optional(FilePath()), at="@spool"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class HeldDomainSettings:
+    """A domain whose mail is held instead of being retried."""
+
+    name: str = setting(
+        "",
+        "recipient domain; *.domain = those below it, * = all; the closest counts; must be given",
+        DOMAIN_PATTERN,
+        at="@name",
+        required=True,
+    )
+    mode: HoldMode = setting(
+        HoldMode.HOLD,
+        "hold = until an operator releases it; etrn = after a try that reached no host, until ETRN or a"
+        " probe that succeeds; atrn = until a user collects it by ATRN",
+        Choice(HoldMode),
+        at="@mode",
     )
 
 
@@ -143,6 +166,16 @@ class QueueSettings:
         Duration(most=YEAR),
     )
     key_age: int = setting(DAY, "how long idempotency keys are remembered; at most 365d", Duration(most=YEAR))
+    held_maxtime: int = setting(
+        5 * DAY,
+        "age at which mail for a domain held for ATRN expires and is reported; at most 365d",
+        Duration(least=1, most=YEAR),
+    )
+    held_probe_interval: int = setting(
+        15 * MINUTE,
+        "how often a connection is tried to a domain held for ETRN that has mail; 1s to 365d",
+        Duration(least=SECOND, most=YEAR),
+    )
     minfree: int = setting(
         256 * MIB, "free octets on each file system below which listeners reply 4xx", Size()
     )
@@ -154,6 +187,7 @@ class QueueSettings:
     )
     places: tuple[ShardSettings, ...] = many(ShardSettings, "shard", at="shards")
     """Of each shard, the first one's first, where `shards` is a list."""
+    held: tuple[HeldDomainSettings, ...] = many(HeldDomainSettings, "domain")
     store: StoreSettings = block(StoreSettings())
     spool: SpoolSettings = block(SpoolSettings())
     journal: JournalSettings = block(JournalSettings())

@@ -81,7 +81,7 @@ def amended(recipient: Recipient, batch: Batch) -> Recipient:
 def _changed(recipient: Recipient, batch: Batch) -> Recipient:
     match batch.action:
         case Action.HOLD:
-            return replace(recipient, area=Area.HELD)
+            return replace(recipient, area=Area.HELD, due=0)
         case Action.RELEASE:
             return _due_at(recipient, batch.at if recipient.attempts else 0)
         case Action.RESCHEDULE:

@@ -13,9 +13,10 @@ Pure.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqcd.core.model import Recipient
+from mqcd.core.queueing.holding import Holding
 from mqcd.core.queueing.spid import time_of
 from mqcd.core.smtp.dsn import parameters
 
@@ -41,6 +42,8 @@ class RetrySchedule:
     """Age at which a delay report is sent; 0 = never."""
     warn_all: bool = False
     """Send it also where the sender did not say which reports it wants."""
+    holding: Holding = field(default_factory=Holding)
+    """Domains whose mail is held instead."""
 
     def __post_init__(self) -> None:
         if not self.delays or min(self.delays) <= 0:
@@ -88,6 +91,10 @@ class RetrySchedule:
         wanted = self.warn_all if notify is None else "DELAY" in notify.upper().split(",")
         at = _received(recipient, now) + self.warning
         return at if wanted and at < self.expires(recipient, now) else None
+
+    def held_until(self, recipient: Recipient, now: int) -> int:
+        """Until when it may rest for its domain, once it was tried, ms: its age limit."""
+        return max(self.expires(recipient, now), now + self.delays[0])
 
     def next_due(self, recipient: Recipient, now: int, *, may_expire: bool = True) -> int | None:
         """When to try again after one more attempt that failed at `now`; None = it has expired.

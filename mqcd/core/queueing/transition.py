@@ -27,13 +27,13 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.queueing.amendment import amended, purged
+from mqcd.core.queueing.holding import Holding, HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
 
 ENDS_OF_BOUNCES = (Reported, Discarded)
 """Verdicts on bounces."""
 WITHOUT_ATTEMPT = (*ENDS_OF_BOUNCES, Amended, Purged)
-_AT_REST = (Area.HELD, Area.REMOVED)
 
 
 def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
@@ -48,12 +48,13 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
     if isinstance(verdict, Purged):
         return purged(recipient)
     ends_bounce = isinstance(verdict, ENDS_OF_BOUNCES)
-    if ends_bounce is not (recipient.area is Area.BOUNCES) or recipient.area in _AT_REST:
+    if ends_bounce is not (recipient.area is Area.BOUNCES) or recipient.area is Area.REMOVED:
         name = type(verdict).__name__
         raise ValueError(f"no verdict {name} for recipient {recipient.key} in area {recipient.area}")
     match verdict:
         case Deferred():
-            deferred = _attempted(recipient, Area.DEFERRED, verdict.due, verdict)
+            area = Area.HELD if verdict.held else Area.DEFERRED
+            deferred = _attempted(recipient, area, verdict.due, verdict)
             return replace(deferred, warned=True) if verdict.warning else deferred
         case Bounced() | Expired() if not recipient.is_report:
             return _attempted(recipient, Area.BOUNCES, 0, verdict)
@@ -63,7 +64,7 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
 
 def not_later(verdict: Verdict, latest: int) -> Verdict:
     """The verdict with a due time of `latest` (ms) at most."""
-    if isinstance(verdict, Deferred) and verdict.due > latest:
+    if isinstance(verdict, Deferred) and verdict.due > latest and not verdict.held:
         return replace(verdict, due=latest)
     if isinstance(verdict, Amended) and verdict.batch.action is Action.RESCHEDULE:
         return replace(verdict, batch=replace(verdict.batch, until=min(verdict.batch.until, latest)))
@@ -74,16 +75,23 @@ def parked(recipient: Recipient, until: int) -> Recipient:
     """The record given back untried, due at `until`, ms (0 = at once).
 
     New mail that has to wait rests with the deferred, so that the area of a record is where it lies and
-    figures and listings agree; it stays untried. A bounce, and what is held or removed, stays as it is.
+    figures and listings agree; it stays untried. So does held mail that was let go and has to wait for its
+    turn; without a time it goes back to where it was held. A bounce, and what was removed, stays as it is.
     """
-    if recipient.area is Area.BOUNCES or recipient.area in _AT_REST:
+    if recipient.area in (Area.BOUNCES, Area.REMOVED) or (recipient.area is Area.HELD and not until):
         return recipient
-    waits = until and recipient.area is Area.INCOMING
+    waits = until and recipient.area in (Area.INCOMING, Area.HELD)
     return replace(recipient, area=Area.DEFERRED if waits else recipient.area, due=until)
 
 
-def arrived(recipient: Recipient, now: int) -> Recipient:
-    """The record of new mail: mail to be released later (RFC 4865) waits as if it had been given back."""
+def arrived(recipient: Recipient, now: int, holding: Holding) -> Recipient:
+    """The record of new mail: mail to be released later (RFC 4865) waits as if it had been given back, that
+    for a domain to be held, or to be collected by ATRN, is held."""
+    mode = holding.mode(recipient.domain) if holding else None
+    if mode is HoldMode.HOLD:
+        return replace(recipient, area=Area.HELD)
+    if mode is HoldMode.ATRN:
+        return replace(recipient, area=Area.HELD, due=recipient.envelope.received + holding.maxtime)
     release = recipient.envelope.release
     return parked(recipient, release) if release > now else recipient
 
@@ -92,16 +100,13 @@ def unknown(recipient: Recipient, schedule: RetrySchedule, now: int) -> Recipien
     """The record after a crash at `now` (ms) or before hid the outcome of an attempt that had begun.
 
     The attempt counts as one that has ended. The next one may be a duplicate, so it comes at once only
-    the first time (see `RetrySchedule.after_unknown`).
+    the first time (see `RetrySchedule.after_unknown`). What was held rests for its domain again.
     """
-    counted = replace(
-        recipient,
-        area=Area.DEFERRED,
-        attempts=recipient.attempts + 1,
-        unknowns=recipient.unknowns + 1,
-        amended="",
-    )
-    return replace(counted, due=schedule.after_unknown(counted, now))
+    attempts, unknowns = recipient.attempts + 1, recipient.unknowns + 1
+    counted = replace(recipient, attempts=attempts, unknowns=unknowns, amended="")
+    if recipient.area is Area.HELD:
+        return counted
+    return replace(counted, area=Area.DEFERRED, due=schedule.after_unknown(counted, now))
 
 
 def stored_text(reply: Reply, limit: int = MAX_STORED_REPLY) -> str:

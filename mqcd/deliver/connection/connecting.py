@@ -137,6 +137,14 @@ class Connector:
                     worst = found
         return worst
 
+    async def leave(self, link: Link) -> None:
+        """End a link that carries no mail."""
+        try:
+            await link.quit()
+        finally:
+            link.close()
+            self._sweep.discard(link)
+
     def log_shortage(self, reply: Reply) -> None:
         """Log a shortage of this machine, at most once a minute."""
         now = self._clock.monotonic()

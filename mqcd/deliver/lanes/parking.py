@@ -4,7 +4,7 @@ Mail expires only by a failure, and no recipient may wait for ever without an at
 
 * The last probe of a suspended destination counts as a failed attempt for all its recipients that have
   reached their age limit. They come back after each probe, at the latest after the first retry delay; claims
-  do not pass over overdue recipients.
+  do not pass over overdue recipients. It counts as one for all that are held while it lasts, too.
 * Delay warnings go out for these recipients too, with the same failure; they wait on as before.
 * A recipient without a turn because of a rate, or of a lane without progress, has `grace` longer, counted
   from the start of the server at the earliest, so that a long stop leaves time for an attempt.
@@ -56,7 +56,8 @@ def part(gives: Iterable[Give], now: int, uptime: int) -> Parted:
         until = now + give.after
         over = []
         for recipient in give.recipients:
-            if is_over(recipient, schedule, give.why, now, uptime):
+            rests = give.why is Why.DEAD and schedule.holding.rests(recipient)
+            if rests or is_over(recipient, schedule, give.why, now, uptime):
                 over.append(recipient)
                 continue
             limit = schedule.expires(recipient, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar, overload
 
 from mqcd.deliver.lanes.lane import Lane
@@ -25,6 +25,12 @@ class Skip(Mapping[str, int]):
         self._lane_of = homes
         self._now = now
         self._from = 0
+        self._spared: Callable[[str], bool] | None = None
+
+    def but(self, spared: Callable[[str], bool]) -> Skip:
+        """The same without these domains of dead lanes."""
+        self._spared = spared
+        return self
 
     def counted_from(self, time: int) -> Skip:
         """The same, with `time` as the present time."""
@@ -45,7 +51,11 @@ class Skip(Mapping[str, int]):
         lane = self._lane_of.get(key)
         if lane is None:
             return default
-        rest = lane.until_probed(self._now) if lane.suspended else self._resting.get(key, 0)
+        if lane.suspended:
+            spared = self._spared is not None and self._spared(key)
+            rest = 0 if spared else lane.until_probed(self._now)
+        else:
+            rest = self._resting.get(key, 0)
         return self._from + rest if rest > 0 else default
 
     def __iter__(self) -> Iterator[str]:

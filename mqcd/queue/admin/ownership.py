@@ -63,9 +63,12 @@ class Owned:
         states: list[ClusterState] = []
         renames: list[tuple[Path, Path]] = []
         with self.disk.watching(self.queue_root) as watch:
-            for area, lines in areas:
-                room = settings.maxclustersize
-                for plan in cluster.plan(area, lines, self.number, room, settings.retry_granularity, first):
+            holding, room = self.options.schedule.holding, settings.maxclustersize
+            places = (
+                each for area, lines in areas for each in cluster.by_place(area, lines, holding).items()
+            )
+            for place, lines in places:
+                for plan in cluster.plan(place, lines, self.number, room, settings.retry_granularity, first):
                     path = self.queue_root / plan.state.name
                     self.disk.mkdir(path.parent, sync=False)
                     temp = path.with_suffix(TEMP_SUFFIX)

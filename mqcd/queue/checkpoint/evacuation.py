@@ -202,6 +202,7 @@ class Evacuator:
             lines=lines,
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,
+            holding=shard.options.schedule.holding,
         )
         return cast("jobs.Evacuated", await shard.helper.run(task))
 

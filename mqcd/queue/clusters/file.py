@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.model import BY_DUE, Area
+from mqcd.core.queueing.holding import Holding
 from mqcd.disk.durable import Disk
+from mqcd.queue.format.record import Glance
 from mqcd.queue.format.versions import unknown
 from mqcd.queue.manifest.log import ClusterState
 
@@ -29,6 +31,7 @@ HEAD = len(FIRST_LINE) + 8
 """Octets in which any version stands."""
 HELD_BY_OPERATORS = "+"
 """Directory below `held` of what operators have held; no domain has such a name."""
+_HELD = f"{Area.HELD}/"
 START = len(FIRST_LINE)
 """The first cursor."""
 
@@ -53,34 +56,65 @@ class Plan:
     lines: Sequence[Line]
 
 
-def plan(
-    area: Area, lines: Iterable[Line], segment: int, max_size: int, granularity: int, first: int = 0
-) -> list[Plan]:
-    """Cut the lines of one area into clusters of at most `max_size` octets.
+def held_by(queue: str) -> str:
+    """The place of a queue of held mail: a domain's, or "" for that of operators."""
+    return f"{_HELD}{queue or HELD_BY_OPERATORS}"
 
-    Deferred and removed ones are sorted by due time, and lie in a directory named after the earliest due
-    time inside, rounded down to `granularity` (ms). A single line larger than the cap has its own cluster.
-    Their numbers begin at `first`.
+
+def queue_of(name: str) -> str:
+    """The domain whose held mail is in a cluster; "" = no domain's alone."""
+    queue = name[len(_HELD) :].partition("/")[0] if name.startswith(_HELD) else ""
+    return queue if queue != HELD_BY_OPERATORS else ""
+
+
+def place_of(name: str) -> str:
+    """The place of a cluster: its area, or the queue of held mail."""
+    return name.rpartition("/")[0] if name.startswith(_HELD) else name.partition("/")[0]
+
+
+def by_place(area: Area, lines: Sequence[Line], holding: Holding) -> Mapping[str, Sequence[Line]]:
+    """The lines of an area by the place that each belongs to."""
+    if area is not Area.HELD:
+        return {area: lines}
+    places: dict[str, list[Line]] = {}
+    for line in lines:
+        place = held_by(holding.queue_of(Glance(line.raw).domain, line.due))
+        places.setdefault(place, []).append(line)
+    return places
+
+
+def plan(
+    place: str, lines: Iterable[Line], segment: int, max_size: int, granularity: int, first: int = 0
+) -> list[Plan]:
+    """Cut the lines of one place into clusters of at most `max_size` octets.
+
+    Those of areas in `BY_DUE` are sorted by due time; deferred and removed ones lie in a directory named
+    after the earliest due time inside, rounded down to `granularity` (ms). A single line larger than the cap
+    has its own cluster. Their numbers begin at `first`.
     """
-    ordered = sorted(lines, key=lambda line: line.due) if area in BY_DUE else list(lines)
+    ordered = sorted(lines, key=lambda line: line.due) if _by_due(place) else list(lines)
     plans: list[Plan] = []
     part: list[Line] = []
     size = START
     for line in ordered:
         if part and size + len(line.raw) > max_size:
-            plans.append(_close(area, part, size, segment, first + len(plans), granularity))
+            plans.append(_close(place, part, size, segment, first + len(plans), granularity))
             part, size = [], START
         part.append(line)
         size += len(line.raw)
     if part:
-        plans.append(_close(area, part, size, segment, first + len(plans), granularity))
+        plans.append(_close(place, part, size, segment, first + len(plans), granularity))
     return plans
 
 
-def _close(area: Area, part: list[Line], size: int, segment: int, index: int, granularity: int) -> Plan:
-    directory = f"{area}/{HELD_BY_OPERATORS}" if area is Area.HELD else str(area)
-    by_due = area in BY_DUE
-    if by_due:
+def _by_due(place: str) -> bool:
+    return Area(place.partition("/")[0]) in BY_DUE
+
+
+def _close(place: str, part: list[Line], size: int, segment: int, index: int, granularity: int) -> Plan:
+    directory = place
+    by_due = _by_due(place)
+    if by_due and not directory.startswith(_HELD):
         directory += f"/T{part[0].due // granularity * granularity // 1000}"
     return Plan(
         ClusterState(

@@ -6,7 +6,7 @@ The cluster index changes only when that frame is durable (`advance`), so it alw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import BY_DUE, Area
 from mqcd.disk.durable import Disk
-from mqcd.queue.clusters.file import read_from, split_lines
+from mqcd.queue.clusters.file import queue_of, read_from, split_lines
 from mqcd.queue.clusters.quarantine import Stretch, extend, shared
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import IN_SPOOL, Take
@@ -89,6 +89,8 @@ class ClusterIndex:
         """Clusters whose state differs from what the MANIFEST says."""
         self._queues: dict[Area, dict[str, None]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
         self._due: dict[Area, list[tuple[int, str]]] = {area: [] for area in BY_DUE}
+        self._held: dict[str, dict[str, None]] = {}
+        """By domain, the clusters of its held mail."""
         self._reserved: set[str] = set()
         """Clusters that are being divided or taken whole: no claim reads them."""
         self._rest: dict[str, tuple[int, bytes]] = {}
@@ -110,12 +112,25 @@ class ClusterIndex:
             state = replace(state, due=due)
         self.clusters[state.name] = state
         if not state.left or state.name in self._reserved:
-            for queue in self._queues.values():
-                queue.pop(state.name, None)
+            self._offer_not(state.name)
         elif state.area in BY_DUE:
-            heappush(self._due[state.area], (state.due, state.name))
+            if domain := queue_of(state.name):
+                self._held.setdefault(domain, {})[state.name] = None
+            # Held mail without a due time waits for an operator.
+            if state.due or state.area is not Area.HELD:
+                heappush(self._due[state.area], (state.due, state.name))
         elif state.area in self._queues:
             self._queues[state.area][state.name] = None
+
+    def _offer_not(self, name: str) -> None:
+        """No look by name finds a cluster."""
+        for queue in self._queues.values():
+            queue.pop(name, None)
+        domain = queue_of(name)
+        if domain and (held := self._held.get(domain)) is not None:
+            held.pop(name, None)
+            if not held:
+                del self._held[domain]
 
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then."""
@@ -204,6 +219,15 @@ class ClusterIndex:
     def first(self, area: Area) -> str | None:
         """The oldest cluster of `incoming` or `bounces` that holds records."""
         return next(iter(self._queues[area]), None)
+
+    def first_held(self, domain: str) -> str | None:
+        """The oldest cluster of a domain's held mail that may be claimed without an operator."""
+        names = self._held.get(domain, ())
+        return next((name for name in names if self.clusters[name].due), None)
+
+    def held_domains(self) -> Iterator[str]:
+        """The domains that have such a cluster."""
+        return (domain for domain in self._held if self.first_held(domain) is not None)
 
     def first_due(self, now: int, area: Area = Area.DEFERRED) -> str | None:
         """The cluster with the earliest due record of an area, if that is due at `now`."""
@@ -310,8 +334,7 @@ class ClusterIndex:
             heap = self._due[state.area]
             heap[:] = [item for item in heap if item[1] != name]
             heapify(heap)
-        for queue in self._queues.values():
-            queue.pop(name, None)
+        self._offer_not(name)
 
     def advance(self, state: ClusterState) -> None:
         """A take is durable."""
@@ -321,6 +344,7 @@ class ClusterIndex:
     def committed(self, changed: Mapping[str, ClusterState], ended: Iterable[str]) -> None:
         """The MANIFEST has these states; what was taken since is still to be recorded."""
         for name in ended:
+            self._offer_not(name)
             self.clusters.pop(name, None)
             self._latest.pop(name, None)
             self._rushes.pop(name, None)

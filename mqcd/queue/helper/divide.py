@@ -90,4 +90,6 @@ def halves(disk: Disk, task: Divide) -> tuple[list[cluster.Plan], Divisions]:
 
 def _plan(state: ClusterState, lines: list[cluster.Line], task: Divide, first: int) -> list[cluster.Plan]:
     segment = cluster.segment_of(state.name)
-    return cluster.plan(state.area, lines, segment, task.max_cluster, task.granularity, first)
+    return cluster.plan(
+        cluster.place_of(state.name), lines, segment, task.max_cluster, task.granularity, first
+    )

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.model import Area
+from mqcd.core.queueing.holding import Holding
 from mqcd.core.queueing.transition import parked
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.eventlog.files import Source
@@ -67,6 +68,8 @@ class Evacuate:
     max_cluster: int
     granularity: int
     """ms."""
+    holding: Holding = field(default_factory=Holding)
+    """Domains whose held mail has clusters of its own."""
 
 
 @dataclass(slots=True)
@@ -233,8 +236,9 @@ def _plans(disk: Disk, fd: int, task: Evacuate) -> tuple[list[cluster.Plan], int
             areas[area].append(line)
     plans = [
         plan
-        for area, lines in areas.items()
-        for plan in cluster.plan(area, lines, task.number, task.max_cluster, task.granularity)
+        for area, found in areas.items()
+        for place, lines in cluster.by_place(area, found, task.holding).items()
+        for plan in cluster.plan(place, lines, task.number, task.max_cluster, task.granularity)
     ]
     return plans, bad
 
@@ -268,7 +272,7 @@ def _line(raw: bytes, due: int) -> tuple[Area, cluster.Line]:
     if glance.due != due:
         # It was passed over, brought forward, or put off: perhaps because it cannot be decoded.
         recipient = record.decode(raw)
-        if glance.area is not Area.BOUNCES:
+        if glance.area not in (Area.BOUNCES, Area.HELD):
             raw = record.encode(parked(recipient, due))
             glance = record.Glance(raw)
     return glance.area, cluster.Line(glance.due, glance.received, glance.size, raw)

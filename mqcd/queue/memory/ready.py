@@ -201,6 +201,10 @@ class Waiting:
         self._bounces = Row(_is_bounce)
         self._late_bounces = DueHeap()
         self._removed = DueHeap()
+        self._held: dict[str, Row] = {}
+        """By domain, what rests for it."""
+        self._held_ends = DueHeap()
+        """The same, by the end of that."""
         self._buckets: dict[str, _Bucket] = {}
         """By domain, the entries that stand aside."""
         self._returns: list[tuple[int, str]] = []
@@ -211,7 +215,7 @@ class Waiting:
         """The domains of these: one at a time has a copy of its rows, however often it is renewed."""
 
     def add(self, entry: JournalEntry, *, urgent: bool = False) -> None:
-        """An entry may be claimed once it is due; a held one only by a batch."""
+        """An entry may be claimed once it is due; a held one by its domain, or by a batch alone."""
         if entry.area is Area.BOUNCES:
             if entry.due:
                 self._late_bounces.push(entry)
@@ -220,11 +224,43 @@ class Waiting:
         elif entry.area is Area.REMOVED:
             self._removed.push(entry)
         elif entry.area is Area.HELD:
-            pass
+            if entry.due:
+                self._held_row(entry.domain).push(entry)
+                self._held_ends.push(entry)
         elif entry.area is Area.INCOMING and not entry.due:
             (self._urgent if urgent else self._fresh).row(entry.tenant).push(entry)
         else:
             self._mail.push(entry)
+
+    def _held_row(self, domain: str) -> Row:
+        row = self._held.get(domain)
+        if row is None:
+
+            def meant(entry: JournalEntry) -> bool:
+                return (
+                    entry.state is State.WAITING
+                    and entry.area is Area.HELD
+                    and entry.due > 0
+                    and entry.domain == domain
+                )
+
+            row = self._held[domain] = Row(meant)
+        return row
+
+    def pop_held(self, domain: str) -> JournalEntry | None:
+        """The entry that rests for a domain for longest."""
+        row = self._held.get(domain)
+        return row.pop() if row is not None else None
+
+    def held_domains(self) -> list[str]:
+        """The domains that have some."""
+        for domain in [domain for domain, row in self._held.items() if not row]:
+            del self._held[domain]
+        return list(self._held)
+
+    def pop_held_end(self, now: int) -> JournalEntry | None:
+        """One whose rest is over."""
+        return self._held_ends.pop(now)
 
     def pass_over(self, entry: JournalEntry, until: int, now: int) -> None:
         """An entry that was popped stands aside: until then, or until the time of its domain."""
@@ -242,9 +278,10 @@ class Waiting:
     def drop(self, segment: int) -> None:
         """Forget the entries of a segment."""
         buckets = (bucket.row for bucket in self._buckets.values())
-        for row in (*self._fresh.rows, *self._urgent.rows, self._bounces, *buckets):
+        fresh = (*self._fresh.rows, *self._urgent.rows, self._bounces)
+        for row in (*fresh, *buckets, *self._held.values()):
             row.parts.pop(segment, None)
-        for heap in (self._mail, self._late_bounces, self._removed):
+        for heap in (self._mail, self._late_bounces, self._removed, self._held_ends):
             heap.parts.pop(segment, None)
 
     def bring_forward(self, latest: int) -> None:
@@ -330,10 +367,8 @@ class Waiting:
         """When the next mail is due, ms; 0 when some is already."""
         if self.has_new:
             return 0
-        due, back = self._mail.next_due(), self._next_return()
-        if due is None or back is None:
-            return back if due is None else due
-        return min(due, back)
+        times = (self._mail.next_due(), self._next_return(), self._held_ends.next_due())
+        return min((time for time in times if time is not None), default=None)
 
     @property
     def has_new(self) -> bool:

@@ -119,7 +119,7 @@ async def _place_entries(
     latest = shard.latest_due()
     async for part in slices(entries):
         for entry in part:
-            if entry.area is not Area.REMOVED:
+            if entry.area not in (Area.HELD, Area.REMOVED):
                 entry.due = min(entry.due, latest)
             shard.ring.entries += 1
             shard.accounts.add_entry(entry)

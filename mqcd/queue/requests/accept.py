@@ -51,6 +51,11 @@ class Message(NamedTuple):
     """Octets of the fields that only its events have, and of its key."""
 
 
+def _waits(recipient: Recipient) -> bool:
+    """Whether it is not tried at once, nor are the others of its domain."""
+    return recipient.due > 0 or recipient.area is Area.HELD
+
+
 class Acceptance:
     """Accepts messages of one shard."""
 
@@ -79,10 +84,11 @@ class Acceptance:
             Recipient(envelope=envelope, size=size, qid=number, address=address, dsn=extra, linked=linked)
             for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
         ]
-        if not envelope.release:
+        holding = self._shard.options.schedule.holding
+        if not (envelope.release or holding):
             return made
         now = self._shard.time.believed()
-        return [arrived(recipient, now) for recipient in made]
+        return [arrived(recipient, now, holding) for recipient in made]
 
     @staticmethod
     def _message(
@@ -152,7 +158,7 @@ class Acceptance:
     def _reserve(self, recipients: list[Recipient]) -> Reservation | None:
         """A connection for a message that may be tried at once: older new mail goes first."""
         shard = self._shard
-        if self.find is None or recipients[0].due or shard.time.in_doubt or not may_claim(shard):
+        if self.find is None or _waits(recipients[0]) or shard.time.in_doubt or not may_claim(shard):
             return None
         if shard.waiting.has_new or shard.cluster_index.first(Area.INCOMING) is not None:
             return None

@@ -115,6 +115,19 @@ class Claims:
             claim = _Claim(self._shard, self._shard.clock.now(), {}, None)
             return await claim.run(claim.removed(room))
 
+    async def held(self, domain: str, room: int) -> Sequence[Recipient]:
+        """See `core.ports.QueueStore.claim_held`."""
+        async with self._turn:
+            if not may_claim(self._shard):
+                return ()
+            claim = _Claim(self._shard, _FOREVER, {}, None)
+            return await claim.run(claim.held(domain, room))
+
+    def held_domains(self) -> frozenset[str]:
+        """The domains for which some rest."""
+        shard = self._shard
+        return frozenset((*shard.waiting.held_domains(), *shard.cluster_index.held_domains()))
+
     async def reserve(self, names: Sequence[str]) -> None:
         """No claim reads these clusters from now on, see `ClusterIndex.reserve`."""
         async with self._turn:
@@ -144,7 +157,7 @@ class Claims:
         index = self._shard.cluster_index
         if index.first(Area.INCOMING) is not None:
             return 0
-        times = (self._shard.waiting.next_due(), index.next_due())
+        times = (self._shard.waiting.next_due(), index.next_due(), index.next_due(Area.HELD))
         return min((time for time in times if time is not None), default=None)
 
 
@@ -188,6 +201,7 @@ class _Claim:
             if room:
                 # Expiry gets a share of the room first: on a busy server nothing would be left for it.
                 await self._ask(room // 4 or int(not due_first))
+                await self._at_end(Area.HELD, self._shard.waiting.pop_held_end, room // 4 or 1)
                 await self._halves(room - len(self._found), due_first)
                 await self._ask(room)
             await self._extra()
@@ -219,11 +233,23 @@ class _Claim:
 
     async def removed(self, room: int) -> None:
         """Find removals whose grace is over."""
-        index, waiting = self._shard.cluster_index, self._shard.waiting
-        while len(self._found) < room and (name := index.first_due(self._now, Area.REMOVED)) is not None:
+        await self._at_end(Area.REMOVED, self._shard.waiting.pop_removed, room)
+
+    async def _at_end(self, area: Area, pop: Callable[[int], JournalEntry | None], room: int) -> None:
+        """Find what has been at rest for as long as it may be."""
+        index = self._shard.cluster_index
+        while len(self._found) < room and (name := index.first_due(self._now, area)) is not None:
             if not await self._loader.load(name, room - len(self._found), self._found):
                 break
-        await self._pop(lambda: waiting.pop_removed(self._now), room, self._found)
+        await self._pop(lambda: pop(self._now), room, self._found)
+
+    async def held(self, domain: str, room: int) -> None:
+        """Find what rests for a domain; clusters have the older mail."""
+        index, waiting = self._shard.cluster_index, self._shard.waiting
+        while self._goes_on(self._found, room) and (name := index.first_held(domain)) is not None:
+            if not await self._loader.load(name, room - len(self._found), self._found):
+                break
+        await self._pop(lambda: waiting.pop_held(domain), room, self._found)
 
     async def these(self, wanted: Sequence[JournalEntry]) -> None:
         """Claim entries by name."""

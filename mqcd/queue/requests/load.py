@@ -61,8 +61,8 @@ class Passing:
         self.left += PASSED_AT_ONCE // 2
 
     def suspended(self, entry: JournalEntry) -> bool:
-        """Whether its domain takes no mail now."""
-        if self.skip.get(entry.domain, 0) <= self._now:
+        """Whether its domain takes no mail now. Held mail comes when it was asked for, or at its end."""
+        if entry.area is Area.HELD or self.skip.get(entry.domain, 0) <= self._now:
             return False
         return self._places is None or not self._places.passes(entry.tenant, entry.domain)
 
@@ -75,7 +75,7 @@ class Passing:
         """A loaded entry that is not claimed waits for its time; its record is read again then."""
         self.left -= 1
         entry.raw = b""
-        if entry.area is not Area.REMOVED:
+        if entry.area not in (Area.HELD, Area.REMOVED):
             entry.due = min(entry.due, self.latest)
         self._waiting.add(entry)
 

@@ -21,8 +21,10 @@ from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Batch, Recipient
 from mqcd.core.ports import Picked
 from mqcd.core.queueing.amendment import APPLIES_TO, applies
+from mqcd.core.selecting.pattern import fits
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.uncancellable import uncancellable
+from mqcd.queue.clusters.file import queue_of
 from mqcd.queue.format import record
 from mqcd.queue.helper.divide import Divide, Divided, Divisions
 from mqcd.queue.manifest.log import ClusterState, Edit
@@ -159,9 +161,12 @@ class Picking:
         return names
 
     def _may_hold(self, state: ClusterState) -> bool:
-        return state.area in self._areas and (
-            self._selection.area is None or state.area is self._selection.area
-        )
+        selection = self._selection
+        if state.area not in self._areas or selection.area not in (None, state.area):
+            return False
+        held_for = queue_of(state.name)
+        # The queue of a next hop that an operator chose has recipients of any domain.
+        return not (held_for and selection.domain and ":" not in held_for) or fits(selection.domain, held_for)
 
     async def _from_clusters(self, names: Sequence[str]) -> AsyncGenerator[Picked, None]:
         index = self._shard.cluster_index

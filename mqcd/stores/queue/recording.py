@@ -88,8 +88,9 @@ def arrived(
         envelope = replace(envelope, received=max(envelope.received, state.believed()))
     dsns = submission.recipient_dsn or [""] * len(submission.recipients)
     now = state.believed()
+    holding = state.schedule.holding
     recipients = [
-        arrival_of(Recipient(envelope=envelope, size=size, qid=qid, address=address, dsn=dsn), now)
+        arrival_of(Recipient(envelope=envelope, size=size, qid=qid, address=address, dsn=dsn), now, holding)
         for qid, (address, dsn) in enumerate(zip(submission.recipients, dsns, strict=True), 1)
     ]
     return Arrival(recipients, content, turn)

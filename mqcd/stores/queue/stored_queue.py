@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -225,6 +225,7 @@ class StoredQueue:
         if (
             self._find is None
             or arrival.recipients[0].due
+            or arrival.recipients[0].area is Area.HELD
             or state.clock_watch.in_doubt
             or state.waiting.has_new
             or not state.loaded
@@ -269,6 +270,17 @@ class StoredQueue:
         found = state.waiting.claim_removed(room, self._around.clock.now()) if state.loaded else []
         state.claimed.update(each.key for each in found)
         return found
+
+    async def claim_held(self, domain: str, room: int) -> Sequence[Recipient]:
+        """At most `room` recipients that rest for a domain."""
+        state = self._live
+        found = state.waiting.claim_held(domain, room) if state.loaded else []
+        state.claimed.update(each.key for each in found)
+        return found
+
+    def held_domains(self) -> Collection[str]:
+        """The domains for which some rest."""
+        return self._live.waiting.held_domains()
 
     async def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
         """All recipients that a batch applies to."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import TypeGuard
 
 from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.spid import accepted_by
@@ -36,6 +37,10 @@ class Waiting:
         self._bounces: dict[Key, Recipient] = {}
         self._at_rest: dict[Key, Recipient] = {}
         """Held and removed ones."""
+        self._held: dict[str, dict[Key, None]] = {}
+        """By domain, what rests for it, in order; perhaps also what no longer does."""
+        self._held_ends: list[tuple[int, Key]] = []
+        """A heap of the same, by the end of that."""
         self._new_turn = True
 
     def __iter__(self) -> Iterator[Recipient]:
@@ -55,6 +60,11 @@ class Waiting:
             self._bounces[key] = recipient
         elif recipient.area in _AT_REST:
             self._at_rest[key] = recipient
+            if recipient.area is Area.HELD and recipient.due:
+                queue = self._held.setdefault(recipient.lane_key, {})
+                queue.pop(key, None)
+                queue[key] = None
+                heapq.heappush(self._held_ends, (recipient.due, key))
         elif recipient.area is Area.INCOMING and not recipient.due:
             self._new[key] = recipient
             rows = self._urgent if recipient.envelope.priority > 0 else self._order
@@ -77,6 +87,8 @@ class Waiting:
     ) -> list[Recipient]:
         """See `core.ports.QueueStore.claim`."""
         found: list[Recipient] = []
+        while len(found) < room and (end := self._next_held_end()) is not None and end <= now:
+            found.append(self._at_rest.pop(heapq.heappop(self._held_ends)[1]))
 
         def find(following: Callable[[], Recipient | None], most: int) -> None:
             while len(found) < most and (recipient := following()) is not None:
@@ -129,6 +141,39 @@ class Waiting:
             del self._bounces[recipient.key]
         return found
 
+    def claim_held(self, domain: str, room: int) -> list[Recipient]:
+        """At most `room` that rest for a domain, the longest resting first."""
+        queue = self._held.get(domain, {})
+        found: list[Recipient] = []
+        while len(found) < room and (key := self._first_held(domain, queue)) is not None:
+            del queue[key]
+            found.append(self._at_rest.pop(key))
+        return found
+
+    def held_domains(self) -> list[str]:
+        """The domains for which some rest."""
+        for domain in [each for each, queue in self._held.items() if self._first_held(each, queue) is None]:
+            del self._held[domain]
+        return list(self._held)
+
+    def _first_held(self, domain: str, queue: dict[Key, None]) -> Key | None:
+        while queue:
+            key = next(iter(queue))
+            recipient = self._at_rest.get(key)
+            if _rests(recipient) and recipient.lane_key == domain:
+                return key
+            del queue[key]
+        return None
+
+    def _next_held_end(self) -> int | None:
+        while self._held_ends:
+            due, key = self._held_ends[0]
+            recipient = self._at_rest.get(key)
+            if _rests(recipient) and recipient.due == due:
+                return due
+            heapq.heappop(self._held_ends)
+        return None
+
     def claim_removed(self, room: int, now: int) -> list[Recipient]:
         """At most `room` removals whose grace is over."""
         due = (each for each in self._at_rest.values() if each.area is Area.REMOVED and each.due <= now)
@@ -148,7 +193,10 @@ class Waiting:
 
     def next_due(self) -> int | None:
         """When the next of incoming and deferred can be claimed; 0 = at once, None = there is none."""
-        return 0 if self._order or self._urgent else self._next_later()
+        if self._order or self._urgent:
+            return 0
+        times = (self._next_later(), self._next_held_end())
+        return min((time for time in times if time is not None), default=None)
 
     def bring_forward(self, latest: int, keys: set[Key] | None = None, *, dry_run: bool = False) -> int:
         """Let no due time be later than `latest`: of these recipients, None = of all.
@@ -188,6 +236,11 @@ class _Row:
         while self._keys and self._keys[0] not in self._new:
             heapq.heappop(self._keys)
         return bool(self._keys)
+
+
+def _rests(recipient: Recipient | None) -> TypeGuard[Recipient]:
+    """Whether it rests for its domain."""
+    return recipient is not None and recipient.area is Area.HELD and recipient.due > 0
 
 
 def _is_overdue(recipient: Recipient, overdue: Overdue | None, received_by: int | None) -> bool:

@@ -19,6 +19,7 @@ _NEEDED = {
     "destination": ' match="example.net"',
     "sender": ' match="example.net" rate="1/s"',
     "quota": ' by="user"',
+    "domain": ' name="held.example"',
 }
 
 

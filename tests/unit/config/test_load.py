@@ -13,6 +13,7 @@ from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import (
     AuthSettings,
     DestinationSettings,
+    HeldDomainSettings,
     HostPort,
     ListenerSettings,
     LogFormat,
@@ -175,6 +176,7 @@ NAMED = {
     ZoneSettings,
     ZoneMatchSettings,
     DestinationSettings,
+    HeldDomainSettings,
 }
 """Blocks that are there only if they are written."""
 
@@ -193,6 +195,7 @@ def test_an_empty_element_has_its_default(place: Place) -> None:
             *settings.submit.listeners[0].server.quotas,
             *deliver.zones,
             *deliver.destinations,
+            *settings.queue.held,
         )
         [item] = items
         blocks = {ZoneMatchSettings: "matches", AuthSettings: "auth", SslSettings: "ssl"}

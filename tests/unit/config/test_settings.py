@@ -10,6 +10,7 @@ from mqcd.config.places import PLACES, Place
 from mqcd.config.settings import (
     AuthSettings,
     DestinationSettings,
+    HeldDomainSettings,
     ListenerSettings,
     PrioritySettings,
     QuotaSettings,
@@ -51,6 +52,7 @@ ALL: set[type[Any]] = {
     ZoneSettings,
     ZoneMatchSettings,
     DestinationSettings,
+    HeldDomainSettings,
     PrioritySettings,
     SenderRightSettings,
     SenderSettings,

@@ -62,7 +62,7 @@ def test_a_failure_forgets_the_due_time(make: Callable[[], Verdict]) -> None:
         (BOUNCE, deferred(0)),
         (BOUNCE, bounced()),
         (BOUNCE, expired()),
-        (HELD, delivered()),
+        (replace(FRESH, area=Area.REMOVED), delivered()),
         (HELD, Discarded(reason="setting")),
     ],
 )

@@ -62,7 +62,8 @@ def test_deferred_directories_name_the_earliest_due_time(given_lines: list[Line]
 
 def test_names_say_area_and_segment() -> None:
     line = Line(T0, T0, 1, b"x\n")
-    names = [cluster.plan(area, [line], 12, 1000, MINUTE)[0].state.name for area in Area]
+    places = [cluster.held_by("") if area is Area.HELD else area for area in Area]
+    names = [cluster.plan(place, [line], 12, 1000, MINUTE)[0].state.name for place in places]
     assert names == [
         "incoming/M12-0.mqc",
         f"deferred/T{T0 // 1000}/M12-0.mqc",
@@ -70,6 +71,10 @@ def test_names_say_area_and_segment() -> None:
         "held/+/M12-0.mqc",
         f"removed/T{T0 // 1000}/M12-0.mqc",
     ]
+    [held] = cluster.plan(cluster.held_by("x.example"), [line], 12, 1000, MINUTE)
+    assert (held.state.name, held.state.due) == ("held/x.example/M12-0.mqc", T0)
+    assert [cluster.queue_of(name) for name in (*names, held.state.name)] == [""] * 5 + ["x.example"]
+    assert cluster.place_of(held.state.name) == "held/x.example"
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda word: word.replace(b"\n", b""))))

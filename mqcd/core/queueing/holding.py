@@ -1,0 +1,75 @@
+"""Domains whose mail rests in area held instead of being retried: one rule for all stores. Pure.
+
+| mode | new mail | leaves by |
+|---|---|---|
+| hold | is held at acceptance | an operator's release |
+| etrn | is tried, and held once no host can be reached | ETRN (RFC 1985), a probe, its age limit |
+| atrn | is held at acceptance | ATRN (RFC 2645), its own age limit |
+
+A held record with a due time rests for its domain: `core.ports.QueueStore.claim_held` gives it out, and an
+ordinary claim does so at that time, which is the end of its life. One without waits for an operator alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mqcd.core.model import Area, Recipient, Word
+from mqcd.core.units import DAY, MINUTE
+
+
+class HoldMode(Word):
+    """What becomes of a domain's mail."""
+
+    HOLD = "hold"
+    ETRN = "etrn"
+    ATRN = "atrn"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holding:
+    """Which domains have a mode. The default: none."""
+
+    domains: tuple[tuple[str, HoldMode], ...] = ()
+    """A domain, `*.domain` for all below it, or `*` for all; the closest one counts."""
+    maxtime: int = 5 * DAY
+    """Age at which mail for an atrn domain expires, ms."""
+    probe_interval: int = 15 * MINUTE
+    """Time between two probes of an etrn domain, ms."""
+    _modes: Mapping[str, HoldMode] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_modes", dict(self.domains))
+
+    def __bool__(self) -> bool:
+        return bool(self.domains)
+
+    def mode(self, domain: str) -> HoldMode | None:
+        """The mode of a domain in comparable form; None = its mail takes the ordinary way."""
+        modes = self._modes
+        if not modes or "/" in domain:
+            # No host name has a slash, and a domain's clusters lie in a directory of its name.
+            return None
+        if (mode := modes.get(domain)) is not None:
+            return mode
+        rest = domain
+        while rest:
+            rest = rest.partition(".")[2]
+            if (mode := modes.get(f"*.{rest}" if rest else "*")) is not None:
+                return mode
+        return None
+
+    def rests(self, recipient: Recipient) -> bool:
+        """Whether it is held when its destination cannot be reached. An operator's next hop is another
+        destination than the domain's."""
+        return bool(self._modes) and not recipient.route and self.mode(recipient.domain) is HoldMode.ETRN
+
+    def queue_of(self, domain: str, due: int) -> str:
+        """Whose queue a held record is in: that of its domain, or "" for what operators hold of other
+        domains."""
+        return domain if due or self.mode(domain) is not None else ""
+
+    def ends(self, recipient: Recipient) -> bool:
+        """Whether a held recipient that a claim gives out at its due time ends without an attempt."""
+        return recipient.area is Area.HELD and self.mode(recipient.lane_key) is HoldMode.ATRN

@@ -1,0 +1,195 @@
+"""Mail that rests for its domain (see `core.queueing.holding`): started when it is asked for, or when its
+destination takes connections again.
+
+Guarantees
+* A started domain's mail is claimed from its own queue, beside all other mail and with a share of the same
+  active set. The run ends when the queue is empty, or when mail of it has to rest again.
+* A domain with mode etrn is probed at intervals: a connection is opened and closed, the store is not asked.
+* What a claim gives out at the end of its rest, though nobody can be connected to for it, expires.
+
+Settings read: queue held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+
+from mqcd.core.model import Attempt, Deferred, Delivered, Envelope, Expired, Phase, Recipient, Settlement
+from mqcd.core.ports import QueueStore
+from mqcd.core.queueing.holding import HoldMode
+from mqcd.core.smtp.reply import Reply
+from mqcd.deliver.connection.connecting import Connector
+from mqcd.deliver.connection.link import Link
+from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.placing import Placing
+from mqcd.deliver.routing.policy import Hop
+from mqcd.deliver.settling import Settling
+from mqcd.deliver.terms import Terms
+
+PROBED_AT_ONCE = 20
+"""Destinations to which a connection is opened at the same time, to see whether they answer."""
+NOT_COLLECTED = Reply(code=451, status="4.4.7", text="held for collection by ATRN, and not collected in time")
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+class Held:
+    """One per deliverer; calls `changed` when there is mail to claim."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        table: LaneTable,
+        store: QueueStore,
+        placing: Placing,
+        settling: Settling,
+        connector: Connector,
+        changed: Callable[[], None],
+    ) -> None:
+        self._terms = terms
+        self._clock = terms.clock
+        self._table = table
+        self._store = store
+        self._placing = placing
+        self._settling = settling
+        self._connector = connector
+        self._changed = changed
+        self._running: dict[str, None] = {}
+        """Domains whose mail is being worked through, the one whose turn is next first."""
+        self._resting: set[str] = set()
+        """Domains that have mail at rest, as far as is known: a probe looks again."""
+        self._probes: asyncio.Task[None] | None = None
+        settling.on_verdicts = self._heard
+
+    # ------------------------------------------------------------ for the service
+
+    def begin(self) -> None:
+        """Probe from now on, if any domain is to be probed."""
+        wanted = any(mode is HoldMode.ETRN for _, mode in self._terms.schedule.holding.domains)
+        if wanted and self._probes is None:
+            self._probes = asyncio.get_running_loop().create_task(self._probe_for_ever())
+        elif not wanted:
+            self.end()
+
+    def end(self) -> None:
+        """Probe no longer."""
+        if self._probes is not None:
+            self._probes.cancel()
+            self._probes = None
+
+    def start(self, wanted: Callable[[str], bool]) -> Collection[str]:
+        """Work through the mail of these domains; returns those that have some."""
+        found = [domain for domain in self._store.held_domains() if wanted(domain)]
+        if found:
+            self._running.update(dict.fromkeys(found))
+            # Whoever asks says that its server is there: a suspension must not keep the mail waiting.
+            self._table.probe(found, self._clock.monotonic())
+            self._changed()
+        return found
+
+    async def claim(self, room: int) -> Sequence[Recipient]:
+        """At most `room` recipients of started domains, each domain in its turn. Raises StoreUnavailable."""
+        found: list[Recipient] = []
+        for domain in tuple(self._running):
+            if len(found) >= room or self._terms.stopping:
+                break
+            claimed = await self._store.claim_held(domain, max(room // len(self._running), 1))
+            found += claimed
+            # It may have ended meanwhile.
+            if self._running.pop(domain, self) is not self and (claimed or self._has_mail(domain)):
+                self._running[domain] = None
+        return found
+
+    def _has_mail(self, domain: str) -> bool:
+        """Whether a claim that gave nothing may give something later: the store may be short of room."""
+        return domain in self._store.held_domains()
+
+    def ended(self, claimed: Sequence[Recipient]) -> list[Recipient]:
+        """The claimed recipients that may be tried; those whose rest is over without a way to try them get
+        their verdict."""
+        holding = self._terms.schedule.holding
+        if not holding:
+            return list(claimed)
+        over = [each for each in claimed if holding.ends(each)]
+        if over:
+            self._expire(over)
+        return [each for each in claimed if not holding.ends(each)]
+
+    def _expire(self, recipients: Sequence[Recipient]) -> None:
+        now = self._clock.now()
+        # A store that could not read a record gives it out again without looking at its time.
+        self._settling.park([each for each in recipients if each.due > now])
+        may_expire, schedule = self._store.may_expire(), self._terms.schedule
+        for domain in {each.domain for each in recipients if each.due <= now}:
+            attempt = Attempt(destination=domain, phase=Phase.ROUTE, at=now)
+            verdict: Expired | Deferred = Expired(reply=NOT_COLLECTED, attempt=attempt)
+            if not may_expire:
+                again = now + schedule.delays[0]
+                verdict = Deferred(reply=NOT_COLLECTED, attempt=attempt, due=again, held=True)
+            due = [each for each in recipients if each.due <= now and each.domain == domain]
+            self._settling.record([Settlement(recipient=each, verdict=verdict) for each in due], domain)
+
+    # ------------------------------------------------------------ what became of it
+
+    def _heard(self, settlements: Sequence[Settlement]) -> None:
+        """Mail that has to rest ends the run of its domain; mail that was delivered shows that the
+        destination takes more."""
+        holding = self._terms.schedule.holding
+        if not holding:
+            return
+        for each in settlements:
+            domain = each.recipient.domain
+            if isinstance(each.verdict, Deferred) and each.verdict.held:
+                self._running.pop(domain, None)
+                self._resting.add(domain)
+            elif isinstance(each.verdict, Delivered) and self._shows_life(each.recipient):
+                self._resting.discard(domain)
+                self.start(domain.__eq__)
+
+    def _shows_life(self, delivered: Recipient) -> bool:
+        """Whether a delivery says that a domain with mail at rest takes more."""
+        return delivered.domain in self._resting and self._terms.schedule.holding.rests(delivered)
+
+    # ------------------------------------------------------------ probes
+
+    async def _probe_for_ever(self) -> None:
+        await self._store.recovered()
+        while True:
+            await self._probe_all()
+            await self._clock.sleep(self._terms.schedule.holding.probe_interval)
+
+    async def _probe_all(self) -> None:
+        """Probe each domain with mail at rest once."""
+        mode = self._terms.schedule.holding.mode
+        domains = [each for each in self._store.held_domains() if mode(each) is HoldMode.ETRN]
+        self._resting.update(domains)
+        slots = asyncio.Semaphore(PROBED_AT_ONCE)
+
+        async def probe(domain: str) -> None:
+            async with slots:
+                if domain not in self._running and await self._answers(domain):
+                    self._resting.discard(domain)
+                    self.start(domain.__eq__)
+
+        async with asyncio.TaskGroup() as group:
+            for domain in domains:
+                group.create_task(probe(domain))
+
+    async def _answers(self, domain: str) -> bool:
+        """Whether a host of the domain greets."""
+        try:
+            envelope = Envelope(spid=0, sender="", received=self._clock.now())
+            hop, _ = await self._placing.router.trace(envelope, domain)
+            if not isinstance(hop, Hop):
+                return False
+            found = await self._connector.connect(hop, 0)
+            if not isinstance(found, Link):
+                return False
+            await self._connector.leave(found)
+        except Exception:
+            # A fault here must not end the probes of other domains; it costs this one its turn.
+            _log.exception("internal error: probe of %s", domain)
+            return False
+        return True

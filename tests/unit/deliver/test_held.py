@@ -1,0 +1,140 @@
+"""Mail that rests for its domain: when it comes to rest, what starts it, and how its rest ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mqcd.core.events import Verb
+from mqcd.core.model import Area
+from mqcd.core.queueing.holding import Holding, HoldMode
+from tests.fakes.dialer import Peer
+from tests.fakes.resolver import FakeResolver
+from tests.fakes.store import MemoryStore
+from tests.unit.deliver.kit import BY_DNS, MINUTE, SCHEDULE, Kit
+
+HOUR = 60 * MINUTE
+HOLDING = Holding(
+    domains=(("e.example", HoldMode.ETRN), ("a.example", HoldMode.ATRN)),
+    maxtime=48 * HOUR,
+    probe_interval=10 * MINUTE,
+)
+HELD = replace(SCHEDULE, holding=HOLDING)
+RESOLVER = FakeResolver(addresses={"e.example": ["192.0.2.5"], "a.example": ["192.0.2.6"]})
+
+
+def kit() -> Kit:
+    """A world where the host of e.example refuses connections until it answers."""
+    return Kit(
+        BY_DNS,
+        {"192.0.2.5": "Connection refused", "192.0.2.6": Peer},
+        RESOLVER,
+        HELD,
+        store=lambda clock, observer: MemoryStore(clock, observer, schedule=HELD),
+    )
+
+
+def held(made: Kit) -> int:
+    return made.store.stats()[Area.HELD].recipients
+
+
+def answer(made: Kit) -> None:
+    """Its host takes connections from now on."""
+    made.dialer.hosts["192.0.2.5"] = Peer
+
+
+async def test_an_etrn_domain_out_of_reach_is_held() -> None:
+    async with kit() as made:
+        await made.submit("x@e.example")
+        verdict = await made.deferred()
+        assert (verdict.held, held(made)) == (True, 1)
+        assert verdict.due == made.clock.now() + SCHEDULE.maxtime
+
+
+async def test_mail_that_comes_while_it_is_out_of_reach_is_held() -> None:
+    async with kit() as made:
+        await made.submit("x@e.example")
+        await made.heard(Verb.DEFERRED)
+        # The first waits as the next probe, the others join the one at rest.
+        for _ in range(5):
+            await made.submit("y@e.example")
+        await made.until(lambda: held(made) == 5)
+        assert made.deliverer.active == 1
+
+
+async def test_a_refused_recipient_is_not_held() -> None:
+    async with kit() as made:
+        made.dialer.hosts["192.0.2.5"] = lambda: Peer({"RCPT": "450 4.2.1 busy"})
+        await made.submit("x@e.example")
+        verdict = await made.deferred()
+        assert (verdict.held, held(made)) == (False, 0)
+
+
+async def test_a_request_starts_a_domains_mail_alone() -> None:
+    async with kit() as made:
+        await made.submit("x@e.example", "y@e.example")
+        await made.submit("z@a.example")
+        await made.until(lambda: held(made) == 3)
+        answer(made)
+        assert made.deliverer.start_held("nobody.example".__eq__) == []
+        assert made.deliverer.start_held("e.example".__eq__) == ["e.example"]
+        await made.heard(Verb.DELIVERED, 2)
+        assert held(made) == 1
+
+
+async def test_a_request_out_of_reach_leaves_all_held() -> None:
+    async with kit() as made:
+        for _ in range(30):
+            await made.submit("x@e.example")
+        await made.until(lambda: held(made) >= 29)
+        await made.clock.run_for(2 * MINUTE)
+        assert held(made) == 30
+        attempts = made.observer.count(Verb.ATTEMPTED)
+        assert made.deliverer.start_held("e.example".__eq__)
+        await made.clock.run_for(MINUTE)
+        assert held(made) == 30
+        # One connection shows that nobody is there; what was claimed for it rests again, once.
+        assert made.observer.count(Verb.ATTEMPTED) <= attempts + 30
+
+
+async def test_a_probe_that_succeeds_starts_its_mail() -> None:
+    async with kit() as made:
+        await made.submit("x@e.example")
+        await made.until(lambda: held(made) == 1)
+        await made.clock.run_for(HOLDING.probe_interval + MINUTE)
+        assert held(made) == 1
+        attempts = made.observer.count(Verb.ATTEMPTED)
+        answer(made)
+        await made.clock.run_for(HOLDING.probe_interval)
+        await made.heard(Verb.DELIVERED)
+        assert (held(made), made.observer.count(Verb.ATTEMPTED)) == (0, attempts + 1)
+
+
+async def test_new_mail_that_gets_through_brings_the_rest() -> None:
+    async with kit() as made:
+        await made.submit("x@e.example")
+        await made.until(lambda: held(made) == 1)
+        answer(made)
+        await made.submit("y@e.example")
+        await made.clock.run_for(2 * MINUTE)
+        await made.heard(Verb.DELIVERED, 2)
+
+
+async def test_what_is_not_collected_expires() -> None:
+    async with kit() as made:
+        await made.submit("x@a.example")
+        assert held(made) == 1
+        await made.clock.run_for(HOLDING.maxtime - MINUTE)
+        assert held(made) == 1
+        await made.clock.run_for(2 * MINUTE)
+        await made.heard(Verb.EXPIRED)
+        assert not made.dialer.dialled
+        assert held(made) == 0
+
+
+async def test_an_etrn_domain_gets_a_last_attempt() -> None:
+    async with kit() as made:
+        await made.submit("x@e.example")
+        await made.until(lambda: held(made) == 1)
+        await made.clock.run_for(SCHEDULE.maxtime + HOUR)
+        await made.heard(Verb.EXPIRED)
+        assert held(made) == 0
