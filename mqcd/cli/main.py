@@ -17,6 +17,7 @@ from mqcd.cli.pipeline.commands import pipeline
 from mqcd.cli.queue import batches as _batches  # noqa: F401 - its commands belong to `queue`
 from mqcd.cli.queue import show as _show  # noqa: F401 - the same
 from mqcd.cli.queue.commands import queue
+from mqcd.cli.rule import rule
 from mqcd.cli.sendmail import mailq, sendmail
 from mqcd.cli.server import check, demo, run
 from mqcd.cli.sink import sink
@@ -34,7 +35,22 @@ def cli() -> None:
     """A mail queue server: keeps mail safe on disk and delivers it."""
 
 
-for command in (run, check, conf, top, queue, explain, user, token, fsck, bring_in, sink, demo, pipeline):
+for command in (
+    run,
+    check,
+    conf,
+    top,
+    queue,
+    rule,
+    explain,
+    user,
+    token,
+    fsck,
+    bring_in,
+    sink,
+    demo,
+    pipeline,
+):
     cli.add_command(command)
 for command in (page, sendmail, mailq):
     cli.add_command(command)

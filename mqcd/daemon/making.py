@@ -8,9 +8,12 @@ from mqcd.config.settings import Settings
 from mqcd.core.ports import Clock, Notifier, Observer, Resolver
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.daemon.control.batches import Batches
+from mqcd.daemon.control.effects import Effects
 from mqcd.daemon.control.retrying import LogEvent
+from mqcd.daemon.control.ruling import Ruling
 from mqcd.daemon.derived import own_names
 from mqcd.daemon.host.descriptors import Shares
+from mqcd.daemon.rules.book import RuleBook, rules_path
 from mqcd.daemon.shards.role import Role
 from mqcd.daemon.storing import ServedStore
 from mqcd.deliver.service import Deliverer
@@ -53,3 +56,27 @@ def make_batches(
     """Operators' actions; `role` as above."""
     shard = role.shard if role is not None else 0
     return Batches(store, clock, settings.ops.control.batches, shard, settings.queue.grace, log_event)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The standing rules of one process."""
+
+    book: RuleBook
+    effects: Effects
+    pages: Ruling
+
+
+def make_rules(
+    settings: Settings,
+    parts: Parts,
+    deliverer: Deliverer,
+    batches: Batches,
+    role: Role | None,
+    log_event: LogEvent,
+) -> Rules:
+    """The rules; not read yet. `role` as above."""
+    clock, speaks = parts.clock, role is None or role.shard == 0
+    effects = Effects(parts.store, deliverer, batches, clock, log_event, speaks=speaks)
+    book = RuleBook(rules_path(settings), clock, effects)
+    return Rules(book, effects, Ruling(book, deliverer, batches, clock, log_event))

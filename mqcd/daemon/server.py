@@ -43,7 +43,7 @@ from mqcd.daemon.host.memory import watch
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.listeners.listenertls import Loaded as Tls
 from mqcd.daemon.listeners.local import LocalMail
-from mqcd.daemon.making import Parts, make_batches, make_deliverer
+from mqcd.daemon.making import Parts, make_batches, make_deliverer, make_rules
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.page.keeper import PageKeeper, bind_page, terms_of
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
@@ -77,6 +77,7 @@ _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
 _RESOURCES = "the watch for memory and storage"
 _ADVICE = "the watch for advice"
 _BATCHES, _GRACES = "operators' actions", "the end of removals"
+_RULES = "the watch for rules"
 _LOSSY = "the log of refusals and connections"
 _MAILDROP = "the maildrop"
 _PAGE = "the page's process"
@@ -129,6 +130,8 @@ class Server:
         parts = Parts(self.store, clock, observer, resolver, self._reports.maker, self.shares)
         self.deliverer = make_deliverer(settings, schedule, parts, role)
         self._batches = make_batches(settings, self.store, clock, role, self._log_event)
+        made = (self.deliverer, self._batches)
+        self.rules = make_rules(settings, parts, *made, role, self._log_event)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
         self._pages = self._make_pages()
@@ -166,6 +169,7 @@ class Server:
             doors=self._all_doors,
             adviser=self._adviser,
             batches=self._batches,
+            ruling=self.rules.pages,
             observers=self._observers,
             lag=self._lag,
             clock=self._clock,
@@ -276,6 +280,7 @@ class Server:
 
         Raises ConfigError, StoreBusy, StoreDamaged, StoreUnavailable.
         """
+        await self.rules.book.load()
         await self.store.open()
         for warning in self._described.warnings:
             log.warning("%s", warning)
@@ -302,11 +307,13 @@ class Server:
         self._opened = True
         await self._open_maildrop()
         await self.deliverer.start()
+        self.rules.effects.started = True
         self.guard.spawn(_REPORTS, self._reports.run())
         self.guard.spawn(_RESOURCES, watch(self._shared.load, self.store.refusing, self._clock))
         self.guard.spawn(_ADVICE, self._adviser.run())
         if not self.settings.queue.read_only:
             self.guard.spawn(_BATCHES, self._batches.run())
+            self.guard.spawn(_RULES, self.rules.book.run())
             self.guard.spawn(_GRACES, self._batches.purge())
         self.guard.adopt()
         self._state = ""
@@ -377,6 +384,7 @@ class Server:
             "mail in and out",
             asyncio.gather(self.deliverer.stop(GRACE_MS), *(door.stop(GRACE_MS) for door in self._all_doors)),
         )
+        await self.guard.end(_RULES)
         await self.guard.end(_BATCHES)
         await self.guard.end(_GRACES)
         await self._within(_REPORT_MS, _MAILDROP, self.guard.ended(_MAILDROP))

@@ -15,6 +15,7 @@ from mqcd.core.model import Area, Envelope, Recipient
 from mqcd.core.ports import Clock
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.transition import last_attempt
+from mqcd.core.selecting.rules import RuleAction, StandingRule
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.lane import LaneState
 from mqcd.deliver.lanes.outside import MOST_GRACE_MS
@@ -35,13 +36,16 @@ class Waiting:
 
 Lanes = Callable[[str], LaneState | None]
 """The state of the lane of this key; None: no such lane, or no server running."""
+Rules = Callable[[Recipient, Hop | None], StandingRule | None]
+"""The standing rule that counts for a recipient; the hop is None where there is none."""
 
 
 class Explainer:
     """Explains by the rules of one configuration."""
 
-    def __init__(self, router: Router, clock: Clock, lanes: Lanes, maxrecips: int) -> None:
+    def __init__(self, router: Router, clock: Clock, lanes: Lanes, rules: Rules, maxrecips: int) -> None:
         self._router = router
+        self._rules = rules
         self._clock = clock
         self._lanes = lanes
         self._maxrecips = maxrecips
@@ -49,10 +53,12 @@ class Explainer:
     async def would_go(self, recipient: str, domain: str, sender: str) -> dict[str, object]:
         """Where mail from `sender` to this address would go now."""
         envelope = Envelope(spid=0, sender=sender, received=self._clock.now())
-        route, about = self._about(*await self._router.trace(envelope, domain))
+        pattern = Recipient(envelope=envelope, size=0, qid=1, address=_address(recipient, domain))
+        route, about, rule = self._about(pattern, *await self._router.trace(envelope, domain))
         if isinstance(route, Hop) and (mode := route.policy.schedule.holding.mode(domain)) is not None:
             about["rule"] = f"{about['rule']}, held by mta/queue/held (mode {mode})"
-        return {"recipient": recipient, "sender": sender, **about, "due": None, "waiting_for": None}
+        blocks = None if rule is None else _stopped(rule)
+        return {"recipient": recipient, "sender": sender, **about, "due": None, "waiting_for": blocks}
 
     async def why(self, waiting: Waiting) -> dict[str, object]:
         """Where a recipient of the queue goes, and what it waits for."""
@@ -61,7 +67,7 @@ class Explainer:
             traced: tuple[Hop | Unroutable, Rule] = self._router.chosen(recipient), Rule.OPERATOR
         else:
             traced = await self._router.trace(recipient.envelope, recipient.domain)
-        route, about = self._about(*traced)
+        route, about, rule = self._about(recipient, *traced)
         lane = self._lanes(route.key) if isinstance(route, Hop) else None
         refusal = route.reply if isinstance(route, Unroutable) else None
         due = recipient.due if recipient.area is not Area.BOUNCES else 0
@@ -74,27 +80,41 @@ class Explainer:
             "attempts": recipient.attempts,
             "reply": _last_reply(recipient) or None,
             "due": format_time(due) if due else None,
-            "waiting_for": waiting_for(waiting, lane, refusal, self._clock.now()),
+            "waiting_for": waiting_for(waiting, lane, refusal, self._clock.now(), rule),
         }
 
-    def _about(self, route: Hop | Unroutable, rule: Rule) -> tuple[Hop | Unroutable, dict[str, object]]:
-        if isinstance(route, Unroutable):
-            return route, {
-                "destination": None,
-                "rule": f"{rule.value}: {route.reply}",
-                "zone": None,
-                "mx": [],
-                "limits": None,
-                "schedule": None,
-            }
-        return route, {
-            "destination": route.destination.name,
-            "rule": rule.value,
-            "zone": route.policy.zone or None,
-            "mx": order(route.destination, 0),
-            "limits": _limits(route.policy, self._maxrecips),
-            "schedule": _schedule(route.policy),
+    def _about(
+        self, recipient: Recipient, route: Hop | Unroutable, rule: Rule
+    ) -> tuple[Hop | Unroutable, dict[str, object], StandingRule | None]:
+        standing = self._rules(recipient, route if isinstance(route, Hop) else None)
+        if isinstance(route, Hop) and standing is not None and standing.action is RuleAction.SLOW:
+            route = self._router.slowed(route, standing)
+        about = _route(route, rule, self._maxrecips)
+        return route, {**about, "standing_rule": None if standing is None else standing.id}, standing
+
+
+def _route(route: Hop | Unroutable, rule: Rule, maxrecips: int) -> dict[str, object]:
+    if isinstance(route, Unroutable):
+        return {
+            "destination": None,
+            "rule": f"{rule.value}: {route.reply}",
+            "zone": None,
+            "mx": [],
+            "limits": None,
+            "schedule": None,
         }
+    return {
+        "destination": route.destination.name,
+        "rule": rule.value,
+        "zone": route.policy.zone or None,
+        "mx": order(route.destination, 0),
+        "limits": _limits(route.policy, maxrecips),
+        "schedule": _schedule(route.policy),
+    }
+
+
+def _address(asked: str, domain: str) -> str:
+    return asked if "@" in asked else f"@{domain}"
 
 
 _AT_REST = {
@@ -104,14 +124,34 @@ _AT_REST = {
 }
 
 
-def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None, now: int) -> str:
-    """What the recipient waits for, as text."""
-    recipient = waiting.recipient
+def _at_rest(recipient: Recipient, now: int) -> str:
+    """What a recipient waits for that no attempt comes for; "" for all others."""
     if recipient.area is Area.HELD and recipient.due:
         end = _ahead(recipient.due, now)
         return f"a request for the held mail of {recipient.domain}, or its age limit{end}"
-    if (rest := _AT_REST.get(recipient.area)) is not None:
+    return _AT_REST.get(recipient.area, "")
+
+
+_BY_RULE = {
+    RuleAction.HOLD: "its turn, when it is held by",
+    RuleAction.BOUNCE: "its turn, when it is bounced by",
+    RuleAction.SUSPEND: "the end of",
+}
+
+
+def waiting_for(
+    waiting: Waiting,
+    lane: LaneState | None,
+    refusal: Reply | None,
+    now: int,
+    rule: StandingRule | None = None,
+) -> str:
+    """What the recipient waits for, as text; `rule` is the standing rule that counts for it."""
+    recipient = waiting.recipient
+    if rest := _at_rest(recipient, now):
         return rest
+    if rule is not None and (stopped := _stopped(rule)):
+        return stopped if not waiting.in_flight else f"the end of its attempt; then {stopped}"
     if refusal is not None:
         return f"its next attempt{_ahead(recipient.due, now)}, which would end with {refusal}"
     if lane is not None and lane.suspended and (look := _probe(lane)):
@@ -132,6 +172,15 @@ def waiting_for(waiting: Waiting, lane: LaneState | None, refusal: Reply | None,
         why = _last_reply(recipient)
         return f"its next attempt{_ahead(recipient.due, now)}{f', after {why}' if why else ''}"
     return "its next attempt, which is due"
+
+
+def _stopped(rule: StandingRule) -> str | None:
+    """What mail waits for that a rule selects; None where it is tried all the same."""
+    if rule.action is RuleAction.SLOW:
+        return None
+    end = f"until {format_time(rule.until)}" if rule.until else "until it is cancelled"
+    why = f": {rule.reason}" if rule.reason else ""
+    return f"{_BY_RULE[rule.action]} {rule}, which stands {end}{why}"
 
 
 def _probe(lane: LaneState) -> str:

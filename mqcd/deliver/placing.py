@@ -1,8 +1,9 @@
 """Routes claimed recipients into lanes. A route may need DNS.
 
-Guarantees: each recipient ends in a lane, given back, or settled with the failure of its route; one domain's
-route is looked up once, however many recipients wait for it. Nothing that happens to one
-recipient or domain stops the others. Settings read: what `router` reads, and the advice in effect.
+Guarantees: each recipient ends in a lane, given back, settled with the failure of its route, or as a
+standing rule says; one domain's route is looked up once, however many recipients wait for it. Nothing that
+happens to one recipient or domain stops the others. Settings read: what `router` reads, and the advice in
+effect.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from mqcd.config.advice import Shaping
 from mqcd.core.model import Attempt, Phase, Recipient
 from mqcd.core.ports import Resolver
 from mqcd.core.queueing.spid import format_spid
+from mqcd.core.selecting.rules import RuleAction, StandingRule
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.lane import Give
 from mqcd.deliver.lanes.scheduling import LaneTable
@@ -22,6 +24,7 @@ from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.routing.routing import Unroutable
 from mqcd.deliver.settling import Settling
+from mqcd.deliver.standing import Standing, Taken
 from mqcd.deliver.terms import Terms
 from mqcd.deliver.verdicts import INTERNAL, failure
 
@@ -40,6 +43,7 @@ class Placing:
         table: LaneTable,
         resolver: Resolver,
         settling: Settling,
+        standing: Standing,
         own_names: Collection[str],
         changed: Callable[[], None],
     ) -> None:
@@ -48,6 +52,7 @@ class Placing:
         self._table = table
         self._resolver = resolver
         self._settling = settling
+        self._standing = standing
         self._own_names = own_names
         self._changed = changed
         self._shapings: Sequence[Shaping] = ()
@@ -79,18 +84,24 @@ class Placing:
         self.reroute()
 
     def known(self, recipients: Sequence[Recipient]) -> Hop | None:
-        """The hop that all of them have, if it is known without DNS and advice refuses none of them."""
+        """The hop that all of them have, if it is known without DNS, and neither advice nor a rule has a say
+        in it."""
         first = recipients[0]
         domain = first.domain
         if any(each.domain != domain for each in recipients[1:]):
             return None
         if self._suppressed is not None and any(self._suppressed(each.address) for each in recipients):
             return None
-        return self.router.known(first.envelope, domain)
+        hop = self.router.known(first.envelope, domain)
+        if self._standing and any(self._standing.find(each, hop) for each in recipients):
+            return None
+        return hop
 
     def place(self, claimed: Sequence[Recipient]) -> None:
         """Put each recipient into its lane, at once or after its domain's route is looked up."""
-        self._settling.give(*[self._place(recipient) for recipient in claimed])
+        taken = Taken()
+        self._settling.give(*[self._place(recipient, taken) for recipient in claimed])
+        self._settling.take(taken)
 
     def asked(self) -> Mapping[str, tuple[int, int]]:
         """By domain whose route is being asked for: how many wait for it, and since when."""
@@ -102,7 +113,7 @@ class Placing:
             task.cancel()
         return [each for group in self._waiting.values() for each in group]
 
-    def _place(self, recipient: Recipient) -> Give | None:
+    def _place(self, recipient: Recipient, taken: Taken) -> Give | None:
         try:
             domain = recipient.lane_key
             if self._suppressed and not recipient.attempts and (no := self._suppressed(recipient.address)):
@@ -113,7 +124,10 @@ class Placing:
             else:
                 known = self.router.known(recipient.envelope, domain)
             if known is not None:
-                return self._table.add(recipient, domain, known, self._clock.monotonic())
+                return self._enter(recipient, domain, known, taken)
+            rule = self._ruled(recipient, None, taken)
+            if rule is not None and rule.action is not RuleAction.SLOW:
+                return None
             if (waiting := self._waiting.get(domain)) is not None:
                 waiting.append(recipient)
             else:
@@ -128,6 +142,22 @@ class Placing:
             self._fail([recipient], recipient.domain, INTERNAL)
         return None
 
+    def _enter(self, recipient: Recipient, domain: str, hop: Hop, taken: Taken) -> Give | None:
+        """Put a recipient into its lane, unless a rule keeps it back."""
+        rule = self._ruled(recipient, hop, taken)
+        if rule is not None:
+            if rule.action is not RuleAction.SLOW:
+                return None
+            hop = self.router.slowed(hop, rule)
+        return self._table.add(recipient, domain, hop, self._clock.monotonic())
+
+    def _ruled(self, recipient: Recipient, hop: Hop | None, taken: Taken) -> StandingRule | None:
+        """The rule that counts for a recipient, and what it keeps back in `taken`."""
+        rule = self._standing.find(recipient, hop) if self._standing else None
+        if rule is not None:
+            self._standing.take(rule, recipient, hop, self._terms.schedule.longest, taken)
+        return rule
+
     async def _route(self, domain: str) -> None:
         try:
             route = await self.router.find(domain)
@@ -139,10 +169,11 @@ class Placing:
         if isinstance(route, Unroutable):
             self._fail(recipients, domain, route.reply)
         else:
-            table, now = self._table, self._clock.monotonic()
+            taken = Taken()
             hops = [self.router.hop(each.envelope, domain, route) for each in recipients]
             pairs = zip(recipients, hops, strict=True)
-            self._settling.give(*[table.add(each, domain, hop, now) for each, hop in pairs])
+            self._settling.give(*[self._enter(each, domain, hop, taken) for each, hop in pairs])
+            self._settling.take(taken)
         self._changed()
 
     def _fail(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:

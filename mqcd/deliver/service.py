@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import partial
 
 from mqcd.config.advice import Shaping
@@ -25,6 +25,7 @@ from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver, Tokens, UsedRates
 from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.selecting.rules import StandingRule
 from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.timers import Alarm, Sweep
@@ -41,6 +42,7 @@ from mqcd.deliver.patrol import Patrol
 from mqcd.deliver.placing import Placing, Suppressed
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.settling import Settling
+from mqcd.deliver.standing import Standing
 from mqcd.deliver.terms import Terms, bounds_of
 
 MAX_SLEEP_MS = 3_600_000
@@ -90,7 +92,9 @@ class Deliverer:
         self._connector = Connector(self._terms, resolver, dialer, observer, self._sweep)
         parts = (store, self._recorder, self._settling, self._connector, self._sweep)
         self._pool = Pool(self._terms, self._table, *parts, self._kick)
-        self._placing = Placing(self._terms, self._table, resolver, self._settling, own_names, self._kick)
+        self._standing = Standing(clock)
+        placed = (self._settling, self._standing)
+        self._placing = Placing(self._terms, self._table, resolver, *placed, own_names, self._kick)
         views = (self._pool.at_work, self._placing.asked)
         self._patrol = Patrol(self._terms, self._table, store, self._suspects, self._settling, *views)
         self._held = Held(
@@ -137,6 +141,15 @@ class Deliverer:
         that was never tried are refused without an attempt."""
         self._placing.advise(shapings, suppressed)
         self._event.set()
+
+    def rule(self, rules: Sequence[StandingRule], grace_ms: int) -> Collection[str]:
+        """Have these rules stand from the next decision on, also for what waits for its turn; `grace_ms`: how
+        long a bounce can be undone. Gives the domains whose suspension by a rule is over."""
+        freed = self._standing.replace(rules, grace_ms)
+        self._placing.place(self._table.withdraw(self._standing.misplaces))
+        self._dry_until = 0
+        self._event.set()
+        return freed
 
     def probe(self, domains: Collection[str] | None) -> None:
         """Try suspended destinations of mail for `domains` (None = all) now, by one recipient each."""
@@ -198,7 +211,8 @@ class Deliverer:
         def lane(name: str) -> LaneState | None:
             return self._table.state(name, self._clock.monotonic())
 
-        return Explainer(self._placing.router, self._clock, lane, self._terms.settings.maxrecips)
+        rules, most = self._standing.find, self._terms.settings.maxrecips
+        return Explainer(self._placing.router, self._clock, lane, rules, most)
 
     def waiting(self, recipient: Recipient) -> Waiting:
         """The present state of a recipient."""
@@ -208,6 +222,15 @@ class Deliverer:
 
     def lanes(self) -> Sequence[LaneState]:
         return self._table.states(self._clock.monotonic())
+
+    @property
+    def standing(self) -> Standing:
+        """The rules in effect, and what they do."""
+        return self._standing
+
+    def sites(self) -> Mapping[str, str]:
+        """By domain, the site of its mail, where that is known."""
+        return self._placing.router.sites()
 
     def gauges(self, sites: Container[str]) -> Gauges:
         """Figures over all lanes, those of the destinations in `sites` apart."""
@@ -256,8 +279,8 @@ class Deliverer:
     async def _claim(self, room: int) -> None:
         clock = self._clock
         wall, now = clock.now(), clock.monotonic()
-        skip = self._table.skip(now).counted_from(wall).but(self._rests)
-        overdue = partial(self._overdue, wall) if skip else None
+        skip = self._table.skip(now, wall, self._standing.barred).but(self._rests)
+        overdue = partial(self._overdue, wall) if skip.by_lanes else None
         received_by = wall - self._terms.schedule.first_age
         if room:
             started = await self._held.claim(min(room, CLAIMED_AT_ONCE) // 4 or 1)
@@ -291,6 +314,8 @@ class Deliverer:
 
     def _overdue(self, wall: int, recipient: Recipient) -> bool:
         """Whether a passed-over recipient has reached its age limit, or its sender is due a warning."""
+        if self._standing.barred.get(recipient.lane_key, 0) > wall:
+            return False
         schedule = self._terms.schedule
         why = Why.DEAD if self._table.is_dead(recipient.lane_key) else Why.SHARE
         over = is_over(recipient, schedule, why, wall, self._terms.uptime)

@@ -17,6 +17,7 @@ from mqcd.deliver.lanes.lane import Give
 from mqcd.deliver.lanes.parking import Judged, part
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.smtp.exchange import Outcome
+from mqcd.deliver.standing import Taken
 from mqcd.deliver.terms import Terms
 from mqcd.deliver.verdicts import failure, verdict_on
 
@@ -44,6 +45,13 @@ class Settling:
     def park(self, recipients: Sequence[Recipient], after: int = 0) -> None:
         """Give recipients back without a verdict, due again in `after` ms."""
         self._recorder.park(recipients, self._clock.now() + after if after else 0)
+
+    def take(self, taken: Taken) -> None:
+        """Have recorded what standing rules make of recipients."""
+        if taken.settlements:
+            self._recorder.settle(taken.settlements)
+        for until, recipients in taken.parked.items():
+            self._recorder.park(recipients, until)
 
     def unavailable(self, error: StoreUnavailable) -> None:
         """The store failed; delivery pauses."""

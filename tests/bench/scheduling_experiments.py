@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Bounds, Give, Lane, Start
-from mqcd.deliver.lanes.passing import Skip
+from mqcd.deliver.lanes.passing import NOBODY, Skip
 from mqcd.deliver.lanes.rates import Limit
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.window import Feedback
@@ -50,8 +50,8 @@ class Fifo(LaneTable):
     def room(self) -> int:
         return self._room - self.active
 
-    def skip(self, now: int) -> Skip:
-        return Skip({}, {}, {}, now)
+    def skip(self, now: int, wall: int = 0, barred: Mapping[str, int] = NOBODY) -> Skip:
+        return Skip({}, {}, {}, {}, now, wall)
 
     def is_dead(self, domain: str) -> bool:
         return False

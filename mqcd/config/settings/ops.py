@@ -65,6 +65,12 @@ class ControlSettings:
         FilePath(),
         at="@batches",
     )
+    rules: pathlib.Path | None = setting(
+        None,
+        "file of the standing rules; none = rules.json in the queue's directory",
+        Optional(FilePath()),
+        at="@rules",
+    )
     group: str | None = setting(
         None, "group that may use it besides the server's user", Optional(GROUP), at="@group"
     )

@@ -50,6 +50,12 @@ def batch_of(recipient: Recipient) -> str:
     return recipient.amended.partition(" ")[0]
 
 
+def last_action(recipient: Recipient) -> Action | None:
+    """The action of the batch that changed it last; None = of none since its last verdict."""
+    action = _trace(recipient)["action"]
+    return next((each for each in Action if each == action), None)
+
+
 def applies(recipient: Recipient, batch: Batch) -> bool:
     """Whether a batch changes this recipient. It changes none twice, and none that came after it."""
     last = batch_of(recipient)

@@ -14,7 +14,7 @@ and texts ignore case. `~` takes a shell pattern, see `pattern`. Fields are in `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Recipient
-from mqcd.core.selecting.where_fields import FIELDS, IN, Field, read_value, test_of
+from mqcd.core.selecting.where_fields import FIELDS, IN, LIVE, Field, read_value, test_of
 
 DEEPEST = 50
 """How deep brackets and `not` may nest."""
@@ -86,6 +86,8 @@ class AnyOf:
 
 
 Node = Compare | Not | All | AnyOf
+_NOTHING = Compare("spid", "=", ("0" * 16,))
+"""Selects no message: none has this name."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,15 @@ class Where:
         return parse_where, (str(self), self.now)
 
     @cached_property
+    def fields(self) -> frozenset[str]:
+        """The names of the fields that it compares."""
+        return frozenset(_named(self.root))
+
+    def resolved(self, sites: Mapping[str, str]) -> Where:
+        """The same on records, which have no site: `sites` are those of the domains that are known."""
+        return Where(_resolved(self.root, sites), self.now)
+
+    @cached_property
     def matches(self) -> Predicate[Recipient]:
         """Whether a recipient is selected."""
         return self.on(attrgetter)
@@ -117,9 +128,34 @@ class Where:
         return _predicate(root, self.now, read) if root is not None else None
 
 
-def parse_where(text: str, now: int) -> Where:
-    """The condition that a text says. Raises DecodeError that names the column and what was expected."""
-    return Where(_Parser(text).parse(), now)
+def _resolved(node: Node, sites: Mapping[str, str]) -> Node:
+    if isinstance(node, Not):
+        return Not(_resolved(node.part, sites))
+    if not isinstance(node, Compare):
+        return type(node)(tuple(_resolved(each, sites) for each in node.parts))
+    if node.field not in LIVE:
+        return node
+    meant = _comparing(node, 0, lambda _: str)
+    domains = tuple(sorted(domain for domain, site in sites.items() if meant(site)))
+    return Compare("domain", IN, domains) if domains else _NOTHING
+
+
+def parse_where(text: str, now: int, *, live: bool = False) -> Where:
+    """The condition that a text says. Raises DecodeError that names the column and what was expected.
+
+    `live`: it may name fields of `LIVE`, which records do not have: it is evaluated by `on` alone.
+    """
+    return Where(_Parser(text, live).parse(), now)
+
+
+def _named(node: Node) -> Iterator[str]:
+    if isinstance(node, Compare):
+        yield node.field
+    elif isinstance(node, Not):
+        yield from _named(node.part)
+    else:
+        for each in node.parts:
+            yield from _named(each)
 
 
 def _shown(value: str) -> str:
@@ -164,7 +200,7 @@ def _any_of(parts: tuple[Predicate[Row], ...]) -> Predicate[Row]:
 
 
 def _comparing(node: Compare, now: int, read: Reader[Row]) -> Predicate[Row]:
-    field = _field(node.field)
+    field = _field(node.field, live=True)
     test = test_of(field.kind, node.op, tuple(read_value(field.kind, node.op, each) for each in node.values))
     getters = [read(path) for path in field.paths]
     if field.made is None:
@@ -177,8 +213,10 @@ def _comparing(node: Compare, now: int, read: Reader[Row]) -> Predicate[Row]:
     return lambda row: test(made(*[get(row) for get in getters]))
 
 
-def _field(name: str) -> Field:
-    """A field that records have. Raises DecodeError."""
+def _field(name: str, *, live: bool) -> Field:
+    """A field that records have, or one of `LIVE` if `live`. Raises DecodeError."""
+    if live and name in LIVE:
+        return LIVE[name]
     if name not in FIELDS:
         raise DecodeError(f"expected a field ({', '.join(FIELDS)}), not {name}")
     field = FIELDS[name]
@@ -206,8 +244,9 @@ def _weakened(node: Node, fields: Collection[str], negated: bool) -> Node | None
 class _Parser:
     """Reads a text from left to right; what may stand at a place decides what is looked for there."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, live: bool) -> None:
         self._text = text
+        self._live = live
         self._at = 0
         self._depth = 0
 
@@ -252,7 +291,7 @@ class _Parser:
             self._fail("a field such as domain")
         name = found[0].lower()
         try:
-            field = _field(name)
+            field = _field(name, live=self._live)
         except DecodeError as error:
             raise DecodeError(f"column {start + 1}: {error}") from None
         op = self._op(name, field)

@@ -194,6 +194,8 @@ FIELDS: Mapping[str, Field | None] = {
     "list-id": _labelled(LIST_ID, _NAME),
 }
 """None: known, but no record has it yet."""
+LIVE: Mapping[str, Field] = {"site": _text("site")}
+"""What delivery knows of a recipient besides its record: for conditions of rules."""
 
 
 def read_value(kind: Kind, op: str, text: str) -> Any:

@@ -119,7 +119,7 @@ def _target(text: str) -> str:
     return f"{hop.host}:{hop.port}"
 
 
-def name_of(action: Action, at: int) -> str:
+def name_of(action: str, at: int) -> str:
     """A name for a new batch."""
     return f"{action}-{at:X}-{secrets.token_hex(2)}"
 
@@ -194,7 +194,7 @@ class Batches:
             dry_run = fields.pop("dry_run", False) is True
             order = self._complete(parse_order(fields), request.uid)
             if dry_run:
-                outcome = await self._count(order)
+                outcome = await self.count(order)
                 return _json({**outcome.fields(None), "sample": outcome.sample})
             await self.begin(order)
         except (ValueError, RecursionError, DecodeError) as error:
@@ -228,7 +228,8 @@ class Batches:
             ),
         )
 
-    async def _count(self, order: Order) -> Outcome:
+    async def count(self, order: Order) -> Outcome:
+        """What a batch would change."""
         outcome = Outcome(done=True)
         selection = widest(order)
         async for each in self._store.scan(replace(selection, limit=None)):

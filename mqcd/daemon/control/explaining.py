@@ -21,11 +21,14 @@ from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.spid import parse_spid
+from mqcd.core.selecting.rules import RuleSet, StandingRule
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.advised import ACTIVE
 from mqcd.daemon.derived import own_names, schedule_of, suppressions_of
 from mqcd.daemon.hashkey import hash_key
+from mqcd.daemon.rules.book import read_rules, rules_path
 from mqcd.deliver.explaining import Explainer, Waiting
+from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.service import Deliverer
 from mqcd.disk.durable import Disk
@@ -64,7 +67,12 @@ async def explain_files(settings: Settings, clock: Clock, asked: str, sender: st
     schedule = schedule_of(settings, advice.shapings)
     resolver = DnsResolver(settings.deliver.dns, clock)
     router = Router(settings.deliver, schedule, resolver, clock, own_names(settings), advice.shapings)
-    explainer = Explainer(router, clock, lambda _: None, settings.deliver.maxrecips)
+    rules = RuleSet(read_rules(rules_path(settings), now))
+
+    def rule_of(recipient: Recipient, hop: Hop | None) -> StandingRule | None:
+        return rules.find(recipient, None if hop is None else hop.destination.name, clock.now())
+
+    explainer = Explainer(router, clock, lambda _: None, rule_of, settings.deliver.maxrecips)
 
     async def waitings(selection: Selection) -> AsyncIterator[Waiting]:
         for waiting in await asyncio.to_thread(_read, settings, selection):

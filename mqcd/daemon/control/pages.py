@@ -13,12 +13,13 @@ from mqcd.daemon.control.explaining import Explanations, explain_live
 from mqcd.daemon.control.looking import CONTENT, EVENTS, MOMENT, RECORDS, Looking
 from mqcd.daemon.control.retrying import LogEvent, Retrying
 from mqcd.daemon.control.rows import destination_rows, lane_rows, stuck_rows
+from mqcd.daemon.control.ruling import CANCEL, RULES, Ruling
 from mqcd.daemon.derived import suppressions_of
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.storing import Described, ServedStore
 from mqcd.deliver.service import Deliverer
 from mqcd.ops.http.pages import explain_page, pages, rows_page
-from mqcd.ops.http.server import Action, Answer, Page, Request
+from mqcd.ops.http.server import Action, Answer, Page, Request, Resource
 from mqcd.ops.metrics.lag import LoopLag
 from mqcd.ops.metrics.metrics import DeliveryFigures, Metrics
 from mqcd.queue.store import ClusterStore
@@ -36,6 +37,7 @@ class Pages:
     doors: Sequence[Door]
     adviser: Adviser
     batches: Batches
+    ruling: Ruling
     observers: Observers
     lag: LoopLag
     clock: Clock
@@ -57,6 +59,7 @@ class Pages:
             store_labels=self.described.labels,
             delivery=self._delivery,
             advice=self.adviser.counts,
+            rules=self.ruling.counts,
             listeners=lambda: {door.settings.name: door.sessions for door in self.doors},
             loop_lag_ms=self.lag.worst_ms,
             omissions=self.observers.omissions,
@@ -68,7 +71,7 @@ class Pages:
         made["/metrics"] = self._when_open(made["/metrics"])
         return made
 
-    def for_commands(self) -> Mapping[str, Page | Action]:
+    def for_commands(self) -> Mapping[str, Page | Action | Resource]:
         """By path, the ops listener's included. Addresses and their routes are not shown over TCP."""
         retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event)
         return {
@@ -77,6 +80,8 @@ class Pages:
             **self.for_ops(),
             BATCH: Action(self._when_open(self.batches.ask)),
             BATCHES: self._when_open(self.batches.progress),
+            RULES: Resource(self._when_open(self.ruling.list), Action(self._when_open(self.ruling.add))),
+            CANCEL: Action(self._when_open(self.ruling.cancel)),
             "/v1/explain": self._when_open(explain_page(self._explain)),
             "/v1/lanes": self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes()))),
             "/v1/destinations": self._when_open(rows_page(self._destinations)),
@@ -121,7 +126,8 @@ class Pages:
         oldest = dict(self.observers.breakdown.elders.oldest(now))
         for name, received in self.deliverer.gauges(()).oldest.items():
             oldest[name] = min(received, oldest.get(name, received))
-        return destination_rows(self.deliverer.lanes(), oldest, self.observers.last_replies.by_name, now)
+        lanes, rules = self.deliverer.lanes(), self.deliverer.standing.suspended()
+        return destination_rows(lanes, oldest, self.observers.last_replies.by_name, now, rules)
 
     async def _explain(self, asked: str, sender: str) -> Explanations:
         listed = suppressions_of(self.adviser.advice, self.key)

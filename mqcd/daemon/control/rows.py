@@ -14,6 +14,8 @@ from mqcd.deliver.lanes.lane import LaneState
 from mqcd.ops.last_replies import LastReply
 from mqcd.top.data import MOST_DESTINATIONS
 
+NO_RULES: Mapping[str, str] = {}
+
 
 def has_mail(lane: LaneState) -> bool:
     """Whether a lane has recipients in the active set, waiting or under way, or is held suspended."""
@@ -27,18 +29,24 @@ def lane_rows(lanes: Sequence[LaneState]) -> list[dict[str, object]]:
 
 
 def destination_rows(
-    lanes: Sequence[LaneState], oldest: Mapping[str, int], replies: Mapping[str, LastReply], now: int
+    lanes: Sequence[LaneState],
+    oldest: Mapping[str, int],
+    replies: Mapping[str, LastReply],
+    now: int,
+    rules: Mapping[str, str] = NO_RULES,
 ) -> list[dict[str, object]]:
     """The destinations that have mail, all their lanes together: the oldest mail first, then the most.
 
     `oldest`: when the oldest mail of a destination was accepted, as far as that is known; `replies`: the last
-    reply of each. Both in ms, as `now` is.
+    reply of each. Both in ms, as `now` is. `rules`: the rules that suspend destinations, by their names.
     """
-    by_name: dict[str, list[LaneState]] = {name: [] for name in oldest}
+    by_name: dict[str, list[LaneState]] = {name: [] for name in (*oldest, *rules)}
     for lane in filter(has_mail, lanes):
         by_name.setdefault(lane.destination, []).append(lane)
     rows = [
-        _destination(name, each, oldest.get(name), replies.get(name), now) for name, each in by_name.items()
+        _destination(name, each, oldest.get(name), replies.get(name), now)
+        | ({"suspended": True, "rule": rules[name]} if name in rules else {})
+        for name, each in by_name.items()
     ]
     return sorted(rows, key=_badness)[:MOST_DESTINATIONS]
 
@@ -62,6 +70,7 @@ def _destination(
         "probe_in_ms": min(probes, default=0),
         "rate_in_ms": min(rates, default=0),
         "reply": None if last is None else str(last.reply),
+        "rule": next((lane.rule for lane in lanes if lane.rule), None),
         "reply_ms": None if last is None else max(now - last.at, 0),
     }
 

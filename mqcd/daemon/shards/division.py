@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mqcd.config.settings import CLUSTER, AuditSettings, Settings
 from mqcd.core.units import MIB
+from mqcd.daemon.rules.book import rules_path
 from mqcd.queue.roots import Roots, existing, roots_of
 
 MOST_BY_ITSELF = 4
@@ -78,7 +79,10 @@ def settings_of(settings: Settings, shard: int, of: int) -> Settings:
         ops=replace(
             settings.ops,
             control=replace(
-                settings.ops.control, path=control_path(settings.ops.control.path, shard), group=None
+                settings.ops.control,
+                path=control_path(settings.ops.control.path, shard),
+                rules=rules_path(settings),
+                group=None,
             ),
         ),
     )

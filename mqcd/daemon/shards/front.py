@@ -19,10 +19,12 @@ from typing import Any
 from mqcd.core.errors import DecodeError
 from mqcd.daemon.control.batches import BATCH, BATCHES, SAMPLE, name_of, parse_order
 from mqcd.daemon.control.retrying import parse_retry
+from mqcd.daemon.control.ruling import CANCEL, RULES, fields_in
 from mqcd.daemon.shards.division import control_path
 from mqcd.net.clock import SystemClock
+from mqcd.ops.http.exchange import TEXT
 from mqcd.ops.http.pages import JSON, LINES
-from mqcd.ops.http.server import Action, Answer, Page, Request
+from mqcd.ops.http.server import Action, Answer, Page, Request, Resource
 from mqcd.ops.metrics.merge import Merger
 from mqcd.ops.metrics.metrics import OPENMETRICS
 from mqcd.top.data import MOST_DESTINATIONS
@@ -35,6 +37,9 @@ _ASK_S = 5.0
 """How long a shard may take to answer a page."""
 _ACT_S = 600.0
 """How long it may take to change something."""
+
+_ADDED = ("matched", "changed", "in_flight")
+"""Figures of a batch that are those of all shards together."""
 
 Asked = tuple[int, bytes]
 """Status and body; status 0 and why there is none."""
@@ -76,7 +81,7 @@ class Front:
         """By path."""
         return {"/metrics": self._metrics, "/healthz": self._state, "/readyz": self._state}
 
-    def for_commands(self) -> Mapping[str, Page | Action]:
+    def for_commands(self) -> Mapping[str, Page | Action | Resource]:
         """By path: those of the ops listener too."""
         return {
             **self.for_ops(),
@@ -86,6 +91,8 @@ class Front:
             "/v1/retry": Action(self._retry),
             BATCH: Action(self._batch),
             BATCHES: self._batches,
+            RULES: Resource(self._rules, Action(self._add_rule)),
+            CANCEL: Action(self._change_rules),
             "/v1/stuck": self._stuck,
         }
 
@@ -204,6 +211,44 @@ class Front:
     async def _batches(self, request: Request) -> Answer:
         return _as_one(await self._all(f"{BATCHES}?{request.query}"))
 
+    async def _rules(self, request: Request) -> Answer:
+        """They are the same for all shards; each has its own count of what they did."""
+        rows = await self._rows(request.path)
+        if isinstance(rows, Answer):
+            return rows
+        by_id: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            known = by_id.setdefault(row["id"], {**row, "applied": 0})
+            known["applied"] += row["applied"]
+        return _json(list(by_id.values()))
+
+    async def _add_rule(self, request: Request) -> Answer:
+        try:
+            fields = fields_in(request)
+        except DecodeError as error:
+            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
+        if fields.get("dry_run") is not True:
+            return await self._change_rules(request)
+        body = json.dumps(fields).encode()
+        asked = [ask(path, "POST", RULES, body, _ACT_S) for path in self._paths.values()]
+        return _as_one(dict(zip(self._paths, await asyncio.gather(*asked), strict=True)))
+
+    async def _change_rules(self, request: Request) -> Answer:
+        """One shard changes the file of all; the others then take it up."""
+        try:
+            body = json.dumps({**fields_in(request), "by": f"uid:{request.uid}"}).encode()
+        except DecodeError as error:
+            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
+        silent: dict[int, Asked] = {}
+        for shard, path in self._paths.items():
+            status, said = await ask(path, "POST", request.path, body, _ACT_S)
+            if status in (HTTPStatus.OK, HTTPStatus.BAD_REQUEST):
+                await self._all(RULES)
+                plain = status == HTTPStatus.BAD_REQUEST
+                return Answer(status=HTTPStatus(status), body=said, content_type=TEXT if plain else JSON)
+            silent[shard] = status, said
+        return _unavailable(silent)
+
 
 def _as_one(answers: Mapping[int, Asked]) -> Answer:
     """What the shards say of one batch. One that does not answer takes its part up when it is back, if it has
@@ -212,9 +257,10 @@ def _as_one(answers: Mapping[int, Asked]) -> Answer:
         return _unavailable({shard: each for shard, each in answers.items() if each[0] != HTTPStatus.OK})
     rows = [json.loads(body) for _, body in answers.values()]
     whole = dict(rows[0])
-    whole |= {name: sum(row[name] for row in rows) for name in ("matched", "changed", "in_flight")}
-    whole["done"] = all(row["done"] for row in rows)
-    whole["trouble"] = "; ".join(row["trouble"] for row in rows if row["trouble"])
+    whole |= {name: sum(row[name] for row in rows) for name in _ADDED if name in whole}
+    if "done" in whole:
+        whole["done"] = all(row["done"] for row in rows)
+        whole["trouble"] = "; ".join(row["trouble"] for row in rows if row["trouble"])
     if "sample" in whole:
         whole["sample"] = [each for row in rows for each in row["sample"]][:SAMPLE]
     return _json(whole)
@@ -229,6 +275,7 @@ def _together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any
         "oldest_ms": max(ages, default=None),
         **{name: one[name] + other[name] for name in ("waiting", "connections", "idle")},
         "suspended": one["suspended"] and other["suspended"],
+        "rule": one["rule"] or other["rule"],
         **{name: min(one[name], other[name]) for name in ("probe_in_ms", "rate_in_ms")},
         **{name: newer[name] for name in ("reply", "reply_ms")},
     }

@@ -139,6 +139,7 @@ class Lane:
             suspended=self.suspended,
             probe_in_ms=max(self.suspension.until - now, 0) if self.suspended else 0,
             rate_in_ms=max((limit.wait(1, now) for limit in self.queue.limits), default=0),
+            rule=self.hop.policy.rule,
         )
 
 
@@ -160,6 +161,8 @@ class LaneState:
     """0 unless suspended."""
     rate_in_ms: int
     """Time until its rate and its zone's allow the next recipient; 0 = at once."""
+    rule: str = ""
+    """The id of the standing rule that slows it down; "" = none does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from mqcd.deliver.lanes.lane import Lane
 from mqcd.deliver.lanes.outside import MOST_GRACE_MS
 
 T = TypeVar("T")
+NOBODY: Mapping[str, int] = {}
 MAX_DOMAINS = 1000
 """Domains of a suspended lane that are named to the store; others are claimed and given back."""
 
@@ -18,23 +19,26 @@ class Skip(Mapping[str, int]):
     there may be tens of thousands, and a claim meets few of them."""
 
     def __init__(
-        self, resting: Mapping[str, int], dead: Mapping[str, Lane], homes: Mapping[str, Lane], now: int
+        self,
+        resting: Mapping[str, int],
+        dead: Mapping[str, Lane],
+        homes: Mapping[str, Lane],
+        barred: Mapping[str, int],
+        now: int,
+        wall: int,
     ) -> None:
+        """`barred`: until when, wall time; `now` is monotonic."""
         self._resting = resting
         self._dead = dead
         self._lane_of = homes
+        self._barred = barred
         self._now = now
-        self._from = 0
+        self._from = wall
         self._spared: Callable[[str], bool] | None = None
 
     def but(self, spared: Callable[[str], bool]) -> Skip:
         """The same without these domains of dead lanes."""
         self._spared = spared
-        return self
-
-    def counted_from(self, time: int) -> Skip:
-        """The same, with `time` as the present time."""
-        self._from = time
         return self
 
     def __getitem__(self, domain: str) -> int:
@@ -48,6 +52,8 @@ class Skip(Mapping[str, int]):
     def get(self, key: str, /, default: int | T) -> int | T: ...
     def get(self, key: str, /, default: int | T | None = None) -> int | T | None:
         """Until when a domain is passed over."""
+        if self._barred and (until := self._barred.get(key, 0)) > self._from:
+            return until
         lane = self._lane_of.get(key)
         if lane is None:
             return default
@@ -60,12 +66,18 @@ class Skip(Mapping[str, int]):
 
     def __iter__(self) -> Iterator[str]:
         dead = [domain for lane in self._dead.values() for domain in lane.domains]
-        return (domain for domain in (*self._resting, *dead) if self.get(domain, 0))
+        named = dict.fromkeys((*self._resting, *dead, *self._barred))
+        return (domain for domain in named if self.get(domain, 0))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
+        return bool(self._resting or self._dead or self._barred)
+
+    @property
+    def by_lanes(self) -> bool:
+        """Whether lanes have their domains passed over: then mail among it may be overdue."""
         return bool(self._resting or self._dead)
 
 
@@ -113,8 +125,8 @@ class Passing:
         for domain in lane.domains:
             self._lane_of.pop(domain, None)
 
-    def skip(self, now: int) -> Skip:
-        """Domains that claims pass over, and for how many ms from now."""
+    def skip(self, now: int, wall: int, barred: Mapping[str, int]) -> Skip:
+        """Domains that claims pass over, and until when; see `LaneTable.skip`."""
         skipped: dict[str, int] = {}
         for lane in tuple(self._resting.values()):
             rest = 0 if lane.suspended else lane.passed_over(now)
@@ -122,7 +134,7 @@ class Passing:
                 skipped.update(dict.fromkeys(lane.domains, rest))
             else:
                 del self._resting[lane.name]
-        return Skip(skipped, self._dead, self._lane_of, now)
+        return Skip(skipped, self._dead, self._lane_of, barred, now, wall)
 
     def is_dead(self, domain: str) -> bool:
         """Whether a domain that claims pass over is so because its destination is suspended."""

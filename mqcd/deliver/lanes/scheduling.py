@@ -19,14 +19,14 @@ Times are ms; `now` is monotonic here, parking times are handed out relative (`a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from mqcd.core.model import Recipient
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Give, Lane, LaneState, Start, Why
 from mqcd.deliver.lanes.outside import Share, Suspension
-from mqcd.deliver.lanes.passing import Passing, Skip
+from mqcd.deliver.lanes.passing import NOBODY, Passing, Skip
 from mqcd.deliver.lanes.rates import Limit
 from mqcd.deliver.lanes.slots import Slots
 from mqcd.deliver.lanes.states import Condition, Event
@@ -65,10 +65,8 @@ class LaneTable:
         self.rebind(bounds, 0)
 
     def rebind(self, bounds: Bounds, now: int) -> None:
-        """Apply other bounds from the next decision on; connections above them end by themselves.
-
-        What rates have used up stays used up. Domains may have other lanes from now on.
-        """
+        """Apply other bounds from the next decision on; connections above them end by themselves. What rates
+        have used up stays used up. Domains may have other lanes from now on."""
         self._bounds = bounds
         self._passing.clear()
         self.slots.rebind(bounds.maxconnections)
@@ -109,9 +107,9 @@ class LaneTable:
         most = self._bounds.queuecache
         return Places(self.shares, self.active, most, full=not self.room(), is_dead=self.is_dead)
 
-    def skip(self, now: int) -> Skip:
-        """Domains that claims pass over, and for how many ms from now."""
-        return self._passing.skip(now)
+    def skip(self, now: int, wall: int = 0, barred: Mapping[str, int] = NOBODY) -> Skip:
+        """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`."""
+        return self._passing.skip(now, wall, barred)
 
     def is_dead(self, domain: str) -> bool:
         """Whether a domain that claims pass over is so because its destination is suspended."""
@@ -394,10 +392,13 @@ class LaneTable:
                 given.append(Give(recipients=gone, after=0, why=Why.SHARE, lane=lane))
         return given
 
+    def withdraw(self, misplaced: Callable[[Recipient, Hop], bool]) -> list[Recipient]:
+        """Remove and return the waiting recipients that are `misplaced` in their lanes."""
+        return self._throttle.withdraw(self._lanes.values(), misplaced)
+
     def empty(self) -> list[Recipient]:
         """Remove and return everything that waits, for an orderly stop."""
-        self._throttle.release()
-        return [recipient for lane in self._lanes.values() for recipient in lane.queue.cut(0)]
+        return self.withdraw(lambda _recipient, _hop: True)
 
     def forget(self, now: int) -> None:
         """Remove suspended lanes for which nothing waits."""

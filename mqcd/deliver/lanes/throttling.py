@@ -9,7 +9,7 @@ when time has passed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from mqcd.core.model import Recipient
@@ -18,6 +18,7 @@ from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Bounds, Lane
 from mqcd.deliver.lanes.rates import Limit, Limits, limit_of
 from mqcd.deliver.lanes.turns import Turns, Zone
+from mqcd.deliver.routing.policy import Hop
 
 
 class Throttle:
@@ -59,6 +60,20 @@ class Throttle:
             for lane, job in reversed(jobs):
                 lane.queue.come_back(job)
         self._aside.clear()
+
+    def withdraw(self, lanes: Iterable[Lane], misplaced: Callable[[Recipient, Hop], bool]) -> list[Recipient]:
+        """Take the waiting recipients that are `misplaced` out of their lanes, those aside among them."""
+        self.release()
+        gone: list[Recipient] = []
+        for lane in lanes:
+
+            def is_misplaced(recipient: Recipient, lane: Lane = lane) -> bool:
+                return misplaced(recipient, lane.hop)
+
+            gone += lane.queue.cull(is_misplaced, spare_first=False)
+            if lane.queue.jobs:
+                self._turns.push(lane)
+        return gone
 
     def alarm(self, at: int, what: Lane | Zone | Limit) -> None:
         """Look at a lane, a zone or a sender's jobs again at a time."""

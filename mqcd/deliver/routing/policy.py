@@ -34,8 +34,12 @@ from mqcd.config.settings import (
 from mqcd.core.address import fits_name, sent_by
 from mqcd.core.model import Envelope
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.selecting.rules import StandingRule
 from mqcd.deliver.routing.routing import Destination
 from mqcd.deliver.smtp.auth import Login
+
+MOST_SLOWED = 10_000
+"""Policies of slowed mail that are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +78,8 @@ class Policy:
     """The `match` of the destination element that had a say; "" = none had."""
     advice: str = ""
     """The id of the piece of advice that had a say; "" = none had."""
+    rule: str = ""
+    """The id of the standing rule that slows it down; "" = none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ class Hop:
     destination: Destination
     policy: Policy
     key: str
-    """The name of the lane. Mail of another zone or another element has lanes of its own."""
+    """The name of the lane. Mail of another zone, another element or a rule has lanes of its own."""
     sole: bool = True
     """All mail for the domain that it was found for goes this way, from any sender."""
 
@@ -92,7 +98,8 @@ def hop(destination: Destination, policy: Policy, sole: bool = True) -> Hop:
     """The hop that a policy makes of a destination."""
     entry = f"/{policy.entry}" if policy.entry else ""
     zone = f" via {policy.zone}" if policy.zone else ""
-    return Hop(destination, policy, f"{destination.name}{entry}{zone}", sole)
+    rule = f" by {policy.rule}" if policy.rule else ""
+    return Hop(destination, policy, f"{destination.name}{entry}{zone}{rule}", sole)
 
 
 _STRICTNESS = tuple(TlsPolicy)
@@ -178,6 +185,7 @@ class Policies:
         )
         self._by_zone = {"": base} | {zone.name: _zoned(base, zone) for zone in settings.zones}
         self._made: dict[tuple[str, str, str, str], Policy] = {}
+        self._slowed: dict[tuple[str, int], tuple[Policy, Policy]] = {}
 
     def zone_of(self, envelope: Envelope, domain: str) -> str:
         """The name of the zone that takes a recipient of `domain` (in comparable form); "" = none."""
@@ -217,6 +225,27 @@ class Policies:
             policy = _to_relay(policy, relay) if relay else policy
             made = self._made[key] = _divided(policy, self._processes)
         return made
+
+    def slowed(self, policy: Policy, rule: StandingRule) -> Policy:
+        """A policy of these with a rule's limits, which only lower its own; the same object each time."""
+        kept = self._slowed.get((rule.id, id(policy)))
+        if kept is not None and kept[0] is policy:
+            return kept[1]
+        limited = _divided(replace(policy, connections=rule.connections, shared=0), self._processes)
+        fewer = bool(rule.connections) and not 0 < policy.connections <= limited.connections
+        if not fewer:
+            limited = policy
+        rates = [rate for rate in (policy.rate, _rate(rule)) if rate]
+        lowest = min(rates, key=lambda rate: rate.count / rate.per, default=None)
+        made = replace(limited, rate=lowest, rule=rule.id)
+        if len(self._slowed) > MOST_SLOWED:
+            self._slowed.clear()
+        self._slowed[rule.id, id(policy)] = policy, made
+        return made
+
+
+def _rate(rule: StandingRule) -> Rate | None:
+    return Rate(count=rule.rate[0], per=rule.rate[1]) if rule.rate else None
 
 
 def tls_of(client: ClientSettings) -> TlsPolicy:

@@ -9,7 +9,7 @@ deliver/relays, smtpport, client/fallbackMX_A, and what `policy` reads.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
@@ -18,6 +18,7 @@ from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.selecting.rules import StandingRule, site_name
 from mqcd.deliver.routing import routing
 from mqcd.deliver.routing.policy import Hop, Policies, hop
 from mqcd.deliver.routing.routing import Destination, Route, Rule, Unroutable
@@ -90,6 +91,15 @@ class Router:
         if len(self._hops) > MAX_KEPT:
             self._hops.popitem(last=False)
         return made
+
+    def slowed(self, hop_: Hop, rule: StandingRule) -> Hop:
+        """The hop of mail that a rule slows down: a lane of its own."""
+        policy = self._policies.slowed(hop_.policy, rule)
+        return hop(hop_.destination, policy, hop_.sole and rule.of_destinations)
+
+    def sites(self) -> Mapping[str, str]:
+        """By domain, the site of its mail, where that is known without DNS."""
+        return {domain: site_name(each.destination.name) for (_, domain), each in self._hops.items()}
 
     def _kept_route(self, domain: str) -> Destination | None:
         kept = self._kept.get(domain)

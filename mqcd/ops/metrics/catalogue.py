@@ -103,6 +103,7 @@ CATALOGUE = (
         "Pieces of advice in effect: suppressed recipients, shaped sites.",
         "kind",
     ),
+    _gauge("mqcd_rules", SAME, "Standing rules by what they do.", "action"),
     _histogram("mqcd_commit_seconds", "Time from the beginning of a group commit to its sync."),
     _histogram("mqcd_commit_group_size", "Frames made durable by one sync."),
     _counter("mqcd_syncs_total", "Syncs of the journal."),

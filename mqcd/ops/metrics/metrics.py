@@ -79,12 +79,13 @@ class Metrics(Collector):
         delivery: Callable[[Container[str]], DeliveryFigures] | None = None,
         listeners: Callable[[], Mapping[str, int]] | None = None,
         advice: Callable[[], Mapping[str, int]] | None = None,
+        rules: Callable[[], Mapping[str, int]] | None = None,
         loop_lag_ms: Callable[[], int] | None = None,
         omissions: Callable[[], Omissions] | None = None,
     ) -> None:
         """`store_labels` describe the store; `delivery` gives the figures of some
         destinations apart, `listeners` their open connections, `advice` how many pieces of each kind are in
-        effect."""
+        effect, `rules` how many of each action stand."""
         self._clock = clock
         self._meters = meters
         self._breakdown = breakdown
@@ -94,6 +95,7 @@ class Metrics(Collector):
         self._delivery = delivery
         self._listeners = listeners
         self._advice = advice
+        self._rules = rules
         self._loop_lag_ms = loop_lag_ms
         self._omissions = omissions
         self._ledger = Ledger(meters, store)
@@ -135,6 +137,8 @@ class Metrics(Collector):
             values["mqcd_ledger_imbalance_recipients"] = imbalance
         if self._listeners is not None:
             values["mqcd_listener_open_connections"] = self._listeners()
+        if self._rules is not None:
+            values["mqcd_rules"] = self._rules()
         if self._advice is not None:
             values["mqcd_advice_pieces"] = self._advice()
         if self._loop_lag_ms is not None:

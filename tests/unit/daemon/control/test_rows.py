@@ -71,6 +71,7 @@ def test_lanes_in_use_come_by_what_waits() -> None:
         "suspended": False,
         "probe_in_ms": 0,
         "rate_in_ms": 250,
+        "rule": "",
     }
 
 
@@ -119,9 +120,17 @@ def test_destinations_are_listed_with_lanes_oldest_mail_first() -> None:
         "rate_in_ms": 0,
         "reply": "450 4.2.1 busy",
         "reply_ms": 100,
+        "rule": None,
     }
     assert (rows[2]["suspended"], rows[2]["probe_in_ms"]) == (True, 70)
     assert (rows[0]["suspended"], rows[0]["reply"]) == (False, None)
+
+
+def test_destinations_name_the_rule_that_concerns_them() -> None:
+    slowed = replace(LANE, rule="slow-1")
+    rows = destination_rows([LANE, slowed], {}, {}, 0, {"shop.example": "suspend-1"})
+    found = {row["destination"]: (row["rule"], row["suspended"]) for row in rows}
+    assert found == {"mx.example": ("slow-1", False), "shop.example": ("suspend-1", True)}
 
 
 async def test_a_running_server_lists_destinations_with_replies(tmp_path: Path) -> None:

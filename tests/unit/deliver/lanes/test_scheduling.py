@@ -290,7 +290,7 @@ def test_what_claims_pass_over_is_looked_up_not_listed() -> None:
     [start] = lanes.dispatch(0)
     assert not lanes.skip(0)
     refused(lanes, start.lane, 0)
-    skip = lanes.skip(1000).counted_from(500_000)
+    skip = lanes.skip(1000, 500_000)
     assert skip
     assert (skip.get("dead.example", 0), skip.get("a.example", 0)) == (500_000 + FIRST_PROBE_MS - 1000, 0)
     lanes.went_through(start.lane, 2000)

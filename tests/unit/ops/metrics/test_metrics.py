@@ -93,6 +93,7 @@ class Bench:
             delivery=self._delivery,
             listeners=lambda: {"mx": 7},
             advice=lambda: {"suppress": 3, "shape": 1},
+            rules=lambda: {"hold": 2, "suspend": 0},
             loop_lag_ms=lambda: 12,
             omissions=lambda: Omissions(log_lines=3, audit_lines=2, events={"refused": 5}),
         )
@@ -255,6 +256,7 @@ async def test_figures_of_the_other_parts(bench: Bench) -> None:
     assert samples["mqcd_destinations_suspended"] == 1
     assert samples["mqcd_loop_lag_seconds"] == 0.012
     assert samples["mqcd_advice_pieces{kind=suppress}"] == 3
+    assert samples["mqcd_rules{action=hold}"] == 2
     assert samples[f"mqcd_build_info{{version={__version__}}}"] == 1
 
 

@@ -1,0 +1,172 @@
+"""Standing rules: what becomes of all mail that a condition selects, as long as the rule stands. Pure.
+
+`RuleSet.find` is the whole decision. Of several rules that select a recipient the one counts whose action
+comes first in `RuleAction`, and of those the oldest: what is kept back is neither bounced nor tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
+
+from mqcd.core.events import site_of
+from mqcd.core.model import Action, Batch, Recipient, Word
+from mqcd.core.queueing.amendment import last_action
+from mqcd.core.selecting.where import Predicate, Where
+
+SITE = "site"
+_OF_DESTINATION = frozenset({"domain", SITE})
+_TIMED = frozenset({"age", "due"})
+_STEP_MS = 1000
+"""How long a condition on an age counts as evaluated."""
+
+
+class RuleAction(Word):
+    """What a rule does to the mail that it selects, the strongest first."""
+
+    HOLD = "hold"
+    """It rests in area held."""
+    BOUNCE = "bounce"
+    """It is ended, as by `queue bounce`."""
+    SUSPEND = "suspend"
+    """It is not tried: it waits, and does not expire."""
+    SLOW = "slow"
+    """It is tried over fewer connections, or at a lower rate."""
+
+
+_ORDER = {action: place for place, action in enumerate(RuleAction)}
+_BATCHES = {RuleAction.HOLD: Action.HOLD, RuleAction.BOUNCE: Action.BOUNCE}
+"""What the actions are that change a record."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StandingRule:
+    """One rule. Times in ms."""
+
+    id: str
+    """No other rule or batch has it; begins with the action."""
+    action: RuleAction
+    where: Where
+    at: int
+    """When it was made."""
+    by: str
+    """Who made it, as `uid:1000`; `server` for the effect of a reply rule."""
+    name: str = ""
+    reason: str = ""
+    until: int = 0
+    """When it ends; 0 = when it is cancelled."""
+    rate: tuple[int, int] | None = None
+    """Of `slow`: so many recipients in so many ms, for each destination."""
+    connections: int = 0
+    """Of `slow`: connections at once to each destination; 0 = as many as without the rule."""
+    report: bool = True
+    """Of `bounce`: whether senders get reports."""
+
+    @property
+    def batch_action(self) -> Action | None:
+        """The action of a batch that does the same to mail that waits; None where records do not change."""
+        return _BATCHES.get(self.action)
+
+    @property
+    def of_records(self) -> bool:
+        """Whether a record shows what it selects, without the knowledge of delivery."""
+        return SITE not in self.where.fields
+
+    @property
+    def of_destinations(self) -> bool:
+        """Whether it selects all mail of a domain or none, from any sender."""
+        return self.where.fields <= _OF_DESTINATION
+
+    def ended(self, now: int) -> bool:
+        """Whether its time is over."""
+        return 0 < self.until <= now
+
+    def batch(self, now: int, grace_ms: int) -> Batch | None:
+        """What changes a recipient that it selects now; `grace_ms`: how long a bounce can be undone."""
+        action = self.batch_action
+        if action is None:
+            return None
+        bounces = action is Action.BOUNCE
+        return Batch(
+            id=self.id,
+            action=action,
+            at=now,
+            by=self.by,
+            reason=self.reason or self.name,
+            until=now + grace_ms if bounces else 0,
+            report=bounces and self.report,
+        )
+
+    def __str__(self) -> str:
+        return f"rule {self.id}" + (f" ({self.name})" if self.name else "")
+
+
+class Subject(NamedTuple):
+    """What a rule is asked about."""
+
+    recipient: Recipient
+    site: str
+
+
+@dataclass(slots=True)
+class _Compiled:
+    rule: StandingRule
+    matches: Predicate[Subject]
+    at: int
+    """When its condition was last reckoned, 0 = the time does not matter."""
+
+
+class RuleSet:
+    """The rules in effect."""
+
+    def __init__(self, rules: Sequence[StandingRule] = ()) -> None:
+        ordered = sorted(rules, key=lambda rule: (_ORDER[rule.action], rule.at, rule.id))
+        self._compiled = [_compile(rule, rule.at) for rule in ordered]
+
+    def __bool__(self) -> bool:
+        return bool(self._compiled)
+
+    def __iter__(self) -> Iterator[StandingRule]:
+        return (each.rule for each in self._compiled)
+
+    def find(self, recipient: Recipient, destination: str | None, now: int) -> StandingRule | None:
+        """The rule that counts for a recipient at wall time `now`; None without one.
+
+        `destination`: the name of where it goes; None while that is not known: rules on sites then say
+        nothing. A recipient that an operator has released is not held before its next verdict.
+        """
+        subject = Subject(recipient, "" if destination is None else site_name(destination))
+        for each in self._compiled:
+            rule = each.rule
+            if rule.ended(now) or (destination is None and not rule.of_records):
+                continue
+            if each.at and abs(now - each.at) >= _STEP_MS:
+                each.matches, each.at = _compile(rule, now).matches, now
+            if each.matches(subject) and not _is_exempt(rule, recipient):
+                return rule
+        return None
+
+
+def site_name(destination: str) -> str:
+    """What the field `site` of conditions compares: the site of a destination, or the name of a relay."""
+    return site_of(destination) or destination
+
+
+def _is_exempt(rule: StandingRule, recipient: Recipient) -> bool:
+    if not recipient.amended or rule.action is not RuleAction.HOLD:
+        return False
+    return last_action(recipient) is Action.RELEASE
+
+
+def _compile(rule: StandingRule, now: int) -> _Compiled:
+    timed = bool(rule.where.fields & _TIMED)
+    return _Compiled(rule, replace(rule.where, now=now).on(_read), now if timed else 0)
+
+
+def _read(path: str) -> Callable[[Subject], Any]:
+    if path == SITE:
+        return itemgetter(1)
+    get = attrgetter(path)
+    return lambda subject: get(subject[0])

@@ -1,0 +1,148 @@
+"""The pages of the standing rules.
+
+GET /v1/rules lists those that stand, with `applied`: how many recipients each has kept back or slowed since
+the start. POST /v1/rules adds one, see `form`; with `dry_run` it says how much mail that waits it selects,
+and shows the first few. POST /v1/rules/cancel takes an `id`, and says what stays of the rule and how to take
+that back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.model import Action, Batch
+from mqcd.core.ports import Clock
+from mqcd.core.selecting.rules import RuleAction, StandingRule
+from mqcd.core.selecting.selection import Selection
+from mqcd.daemon.control.batches import Batches, Order, name_of
+from mqcd.daemon.control.retrying import LogEvent
+from mqcd.daemon.rules.book import RuleBook
+from mqcd.daemon.rules.form import fields_of, parse_rule
+from mqcd.deliver.service import Deliverer
+from mqcd.ops.http.pages import JSON
+from mqcd.ops.http.server import Answer, Request
+
+RULES, CANCEL = "/v1/rules", "/v1/rules/cancel"
+Work = Callable[[dict[str, Any], str], Any]
+"""What a POST does with its fields, for whom."""
+
+
+class Ruling:
+    """The pages of one process."""
+
+    def __init__(
+        self, book: RuleBook, deliverer: Deliverer, batches: Batches, clock: Clock, log_event: LogEvent
+    ) -> None:
+        self._book = book
+        self._deliverer = deliverer
+        self._batches = batches
+        self._clock = clock
+        self._log_event = log_event
+
+    async def list(self, _request: Request) -> Answer:
+        """The rules that stand."""
+        await self._book.look()
+        return answer([self._shown(rule) for rule in self._book.rules.values()])
+
+    async def add(self, request: Request) -> Answer:
+        """Add one, or say what it would select."""
+        return await self._post(request, self._add)
+
+    async def cancel(self, request: Request) -> Answer:
+        """End one."""
+        return await self._post(request, self._cancel)
+
+    async def _post(self, request: Request, work: Work) -> Answer:
+        try:
+            fields = fields_in(request)
+            # The front process is of the server's own user, and says who asked it.
+            by = fields.pop("by", "")
+            by = by if by and request.uid == os.geteuid() else f"uid:{request.uid}"
+            return answer(await work(fields, by))
+        except DecodeError as error:
+            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
+        except StoreUnavailable as error:
+            return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{error}\n".encode())
+
+    async def _add(self, fields: dict[str, Any], by: str) -> Mapping[str, object]:
+        dry_run = fields.pop("dry_run", False) is True
+        now = self._clock.now()
+        for name in ("id", "at"):
+            if name in fields:
+                raise DecodeError(f"{name}: the server chooses it")
+        rule = parse_rule({**fields, "by": by}, now)
+        if rule.ended(now):
+            raise DecodeError("until: expected a time to come")
+        if dry_run:
+            return await self._count(rule)
+        rule = replace(rule, id=name_of(rule.action, now))
+        await self._book.change(lambda rules: rules.update({rule.id: rule}))
+        self._log("rule-added", rule, by)
+        return {"rule": self._shown(rule), "batch": rule.id if rule.batch_action else None}
+
+    async def _count(self, rule: StandingRule) -> Mapping[str, object]:
+        """What waits and comes under it."""
+        action = rule.batch_action or Action.HOLD
+        batch = Batch(id=name_of(action, rule.at), action=action, at=rule.at, by=rule.by)
+        where = replace(rule.where.resolved(self._deliverer.sites()), now=rule.at)
+        outcome = await self._batches.count(Order(batch=batch, selection=Selection(where=where)))
+        return {
+            "rule": None,
+            "batch": None,
+            "matched": outcome.changed + outcome.in_flight,
+            "sample": outcome.sample,
+        }
+
+    async def _cancel(self, fields: dict[str, Any], by: str) -> Mapping[str, object]:
+        name = fields.get("id")
+        if fields.keys() != {"id"} or not isinstance(name, str):
+            raise DecodeError("id: expected the id of a rule, and nothing else")
+        await self._book.look()
+        rule = self._book.rules.get(name)
+        if rule is None:
+            raise DecodeError(f"no rule {name} stands; GET {RULES} lists those that do")
+        self._book.forget(name)
+        await self._book.change(lambda rules: rules.pop(name, None))
+        self._log("rule-cancelled", rule, by)
+        undo = f"mqcd queue undo {name}" if rule.batch_action else None
+        return {"rule": self._shown(rule), "stays": _STAYS.get(rule.action), "undo": undo}
+
+    def _shown(self, rule: StandingRule) -> dict[str, object]:
+        return {**fields_of(rule), "applied": self._deliverer.standing.applied.get(rule.id, 0)}
+
+    def _log(self, event: str, rule: StandingRule, by: str) -> None:
+        fields = {"rule": rule.id, "by": by, "where": str(rule.where), "name": rule.name}
+        fields["until"] = str(fields_of(rule)["until"] or "")
+        fields["reason"] = rule.reason
+        self._log_event(event, **{name: value for name, value in fields.items() if value})
+
+    def counts(self) -> dict[str, int]:
+        """How many rules of each action stand."""
+        actions = [rule.action for rule in self._book.rules.values()]
+        return {action.value: actions.count(action) for action in RuleAction}
+
+
+_STAYS = {RuleAction.HOLD: "held", RuleAction.BOUNCE: "removed"}
+"""The area in which the mail of a cancelled rule stays."""
+
+
+def fields_in(request: Request) -> dict[str, Any]:
+    """The JSON object of a request. Raises DecodeError."""
+    try:
+        fields = json.loads(request.body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise DecodeError("expected one JSON object")
+    return fields
+
+
+def answer(value: object) -> Answer:
+    """As JSON."""
+    return Answer(body=json.dumps(value, separators=(",", ":")).encode() + b"\n", content_type=JSON)

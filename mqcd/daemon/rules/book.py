@@ -1,0 +1,202 @@
+"""The file of the standing rules, which all server processes of a queue share: read, changed, and looked at.
+
+* A change is made under a lock on the file's directory and put in place by a rename: after a crash the file
+  is the old or the new one. What has ended leaves it with the next change.
+* A process takes up what another has changed within a second, and at once when a page of it is asked for.
+* A file that cannot be read or understood ends a start: mail that a rule holds would leave. While the server
+  runs it is logged, and the rules that stood before stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from mqcd.config.settings import Settings
+from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
+from mqcd.core.ports import Clock
+from mqcd.core.selecting.rules import StandingRule
+from mqcd.daemon.rules.form import fields_of, parse_rule
+from mqcd.disk.durable import Disk, describe
+
+log = logging.getLogger("mqcd.daemon")
+
+FILE = "rules.json"
+VERSION = 1
+"""Of the file's form."""
+MOST_RULES = 1000
+LOOK_MS = 1000
+_LOCK_MS = 20
+"""Pause before the lock is tried again."""
+
+Rules = Mapping[str, StandingRule]
+"""By id, in order of age."""
+Edit = Callable[[dict[str, StandingRule]], object]
+"""A change of the rules in place. May raise DecodeError: then nothing changes."""
+_Stamp = tuple[int, int, int] | None
+
+
+class Apply(Protocol):
+    """Lets other rules stand."""
+
+    def __call__(self, before: Rules, after: Rules) -> Awaitable[None]: ...
+
+
+class RuleBook:
+    """The rules in effect, those of one process."""
+
+    def __init__(self, path: Path, clock: Clock, apply: Apply, disk: Disk | None = None) -> None:
+        self.path = path
+        self._clock = clock
+        self._apply = apply
+        self._disk = disk or Disk()
+        self._stamp: _Stamp = None
+        self._file: Rules = {}
+        """What the file has."""
+        self._pending: dict[str, StandingRule] = {}
+        """Rules in effect that are not in the file yet."""
+        self._turn = asyncio.Lock()
+        self.rules: Rules = {}
+        """What stands."""
+
+    # ------------------------------------------------------------ what stands
+
+    async def load(self) -> None:
+        """At a start. Raises StoreDamaged."""
+        try:
+            self._stamp, self._file = await asyncio.to_thread(self._read)
+        except (OSError, DecodeError) as error:
+            text = "the rules cannot be read, and mail that they hold would leave"
+            remedy = "mend the file, or move it away to start without rules"
+            raise StoreDamaged(f"{text}: {_naming(self.path, error)}; {remedy}") from error
+        await self._take()
+
+    async def run(self) -> None:
+        """Keep what stands up to date, for ever."""
+        while True:
+            await self._clock.sleep(LOOK_MS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Take up what has changed or ended."""
+        async with self._turn:
+            if _stamp_of(self.path) != self._stamp:
+                try:
+                    self._stamp, self._file = await asyncio.to_thread(self._read)
+                except (OSError, DecodeError) as error:
+                    self._stamp = _stamp_of(self.path)
+                    log.error("the rules that stood before stay: %s", _naming(self.path, error))
+            await self._take()
+
+    async def _take(self) -> None:
+        now = self._clock.now()
+        together = {**self._file, **self._pending}
+        after = {name: rule for name, rule in together.items() if not rule.ended(now)}
+        if after != self.rules:
+            before, self.rules = self.rules, after
+            await self._apply(before, after)
+
+    # ------------------------------------------------------------ changes
+
+    async def change(self, edit: Edit) -> None:
+        """Change the file, and take it up. Raises StoreUnavailable, DecodeError."""
+        try:
+            while not await asyncio.to_thread(self._change, edit):
+                await self._clock.sleep(_LOCK_MS)
+        except OSError as error:
+            raise StoreUnavailable(f"the rules cannot be recorded: {describe(error)}") from error
+        await self.look()
+
+    async def add_now(self, rule: StandingRule) -> None:
+        """Let a rule stand at once, before it is in the file. A failure of the disk is logged: until it is
+        written, the rule does not survive a restart."""
+        self._pending[rule.id] = rule
+        await self.look()
+        try:
+            await self.change(lambda rules: rules.update({rule.id: rule}))
+        except (StoreUnavailable, DecodeError) as error:
+            log.error("%s stands until the server stops: %s", rule, error)
+        else:
+            del self._pending[rule.id]
+
+    def forget(self, name: str) -> None:
+        """A rule that is not in the file stands no longer."""
+        self._pending.pop(name, None)
+
+    def _change(self, edit: Edit) -> bool:
+        """False when another process changes it just now."""
+        disk, directory = self._disk, self.path.parent
+        disk.mkdir(directory)
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if not disk.lock(fd, exclusive=True):
+                return False
+            try:
+                _, read = self._read()
+                rules = dict(read)
+                edit(rules)
+                now = self._clock.now()
+                kept = [rule for rule in rules.values() if not rule.ended(now)]
+                if len(kept) > MOST_RULES:
+                    raise DecodeError(f"{MOST_RULES} rules stand already: cancel some")
+                disk.replace_file(self.path, [encode(kept)])
+            finally:
+                disk.unlock(fd)
+        finally:
+            os.close(fd)
+        return True
+
+    def _read(self) -> tuple[_Stamp, Rules]:
+        stamp = _stamp_of(self.path)
+        if stamp is None:
+            return None, {}
+        return stamp, {rule.id: rule for rule in decode(self._disk.read_file(self.path), self._clock.now())}
+
+
+def encode(rules: Sequence[StandingRule]) -> bytes:
+    """The file's content, a rule a line."""
+    lines = ",\n".join(json.dumps(fields_of(rule)) for rule in rules)
+    return f'{{"version": {VERSION}, "rules": [\n{lines}\n]}}\n'.encode()
+
+
+def decode(content: bytes, now: int) -> list[StandingRule]:
+    """What `encode` made. Raises DecodeError."""
+    try:
+        whole = json.loads(content)
+        version, listed = whole["version"], [dict(each) for each in whole["rules"]]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DecodeError("this is no file of rules") from error
+    if version != VERSION:
+        raise DecodeError(f"version {version} of the form of rules is not known to this program")
+    return [parse_rule(each, now) for each in listed]
+
+
+def read_rules(path: Path, now: int) -> list[StandingRule]:
+    """The rules of a file that stand, without a server. Raises StoreDamaged."""
+    try:
+        found = decode(path.read_bytes(), now) if path.exists() else []
+    except (OSError, DecodeError) as error:
+        raise StoreDamaged(f"the rules cannot be read: {_naming(path, error)}") from error
+    return [rule for rule in found if not rule.ended(now)]
+
+
+def rules_path(settings: Settings) -> Path:
+    """Where the rules of all shards are."""
+    return settings.ops.control.rules or settings.queue.rootpath / FILE
+
+
+def _naming(path: Path, error: Exception) -> str:
+    return describe(error) if isinstance(error, OSError) else f"{path}: {error}"
+
+
+def _stamp_of(path: Path) -> _Stamp:
+    try:
+        there = path.stat()
+    except OSError:
+        return None
+    return there.st_ino, there.st_mtime_ns, there.st_size

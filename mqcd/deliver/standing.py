@@ -1,0 +1,118 @@
+"""The standing rules as delivery applies them to what it claims: which rule counts, and what it does.
+
+Guarantees: mail that no rule selects costs one look at each rule, and nothing while there is none. A domain
+all of whose mail is suspended is passed over by claims (`barred`), however many wait; other suspended mail is
+parked, for the longest retry delay at most, and then judged again. A rule that has ended no longer counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mqcd.core.model import Amended, Area, Recipient, Settlement
+from mqcd.core.ports import Clock
+from mqcd.core.queueing.amendment import applies
+from mqcd.core.selecting.rules import SITE, RuleAction, RuleSet, StandingRule
+from mqcd.deliver.routing.policy import Hop
+
+LOOK_MS = 15 * 60_000
+"""How long claims pass over a barred domain at once: its destination may be another by then."""
+MAX_BARRED = 10_000
+"""Domains that are passed over; mail of others is parked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """A domain that is passed over."""
+
+    rule: StandingRule
+    destination: str
+    """What is suspended: the destination of that name, or the domain alone."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """Recipients that rules keep from an attempt."""
+
+    settlements: list[Settlement] = field(default_factory=list)
+    parked: dict[int, list[Recipient]] = field(default_factory=dict)
+    """By the wall time until which they wait, ms."""
+
+
+class Standing:
+    """One per deliverer. Times are wall time, ms."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.rules = RuleSet()
+        self._grace_ms = 0
+        self._bars: dict[str, _Bar] = {}
+        self._until: dict[str, int] = {}
+        """Until when each of the same domains is passed over."""
+        self.applied: dict[str, int] = {}
+        """By id of a rule, how many recipients it has kept from an attempt or slowed since the start."""
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def replace(self, rules: Sequence[StandingRule], grace_ms: int) -> list[str]:
+        """These rules stand from now on; `grace_ms`: how long a bounce can be undone. Gives the domains that
+        are no longer passed over."""
+        self.rules, self._grace_ms = RuleSet(rules), grace_ms
+        standing = {rule.id for rule in rules}
+        freed = [domain for domain, bar in self._bars.items() if bar.rule.id not in standing]
+        for domain in freed:
+            del self._bars[domain], self._until[domain]
+        self.applied = {name: count for name, count in self.applied.items() if name in standing}
+        return freed
+
+    def find(self, recipient: Recipient, hop: Hop | None) -> StandingRule | None:
+        """The rule that counts for a recipient; its `hop` is None while it is not known."""
+        destination = None if hop is None else hop.destination.name
+        return self.rules.find(recipient, destination, self._clock.now())
+
+    def misplaces(self, recipient: Recipient, hop: Hop) -> bool:
+        """Whether a recipient that waits for its turn at a hop belongs elsewhere by now."""
+        rule = self.find(recipient, hop)
+        return hop.policy.rule != ("" if rule is None else rule.id)
+
+    def take(
+        self, rule: StandingRule, recipient: Recipient, hop: Hop | None, longest: int, taken: Taken
+    ) -> None:
+        """Do with a claimed recipient what the rule says. What is slowed goes on."""
+        slows = rule.action is RuleAction.SLOW
+        if not slows or hop is not None:
+            self.applied[rule.id] = self.applied.get(rule.id, 0) + 1
+        if slows:
+            return
+        now = self._clock.now()
+        batch = rule.batch(max(now, recipient.envelope.received), self._grace_ms)
+        if batch is not None and applies(recipient, batch):
+            taken.settlements.append(Settlement(recipient=recipient, verdict=Amended(batch=batch)))
+            return
+        # A hold of mail that was started for its domain: it waits like other mail first.
+        end = now if recipient.area is Area.HELD and batch is not None else rule.until or now + longest
+        taken.parked.setdefault(min(end, now + longest), []).append(recipient)
+        if rule.action is RuleAction.SUSPEND and self._bars_all(rule, recipient, hop):
+            domain = recipient.domain
+            whole = hop is not None and rule.where.fields == {SITE}
+            self._bars[domain] = _Bar(rule, hop.destination.name if hop and whole else domain)
+            self._until[domain] = min(end, now + LOOK_MS)
+
+    def _bars_all(self, rule: StandingRule, recipient: Recipient, hop: Hop | None) -> bool:
+        """Whether the rule selects all mail of the recipient's domain."""
+        if recipient.route or not rule.of_destinations or len(self._bars) >= MAX_BARRED:
+            return False
+        return rule.of_records or (hop is not None and hop.sole)
+
+    @property
+    def barred(self) -> Mapping[str, int]:
+        """Domains that claims pass over, and until when: some of those times are over."""
+        return self._until
+
+    def suspended(self) -> Mapping[str, str]:
+        """By name of a destination of which all mail is passed over, or of a domain, the id of the rule."""
+        now = self._clock.now()
+        barred = [bar for domain, bar in self._bars.items() if self._until[domain] > now]
+        return {bar.destination: bar.rule.id for bar in barred}

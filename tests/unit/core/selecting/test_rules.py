@@ -1,0 +1,118 @@
+"""Standing rules: which one counts for a recipient."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mqcd.core.model import Action, Area, Batch
+from mqcd.core.queueing.amendment import amended
+from mqcd.core.selecting.rules import RuleAction, RuleSet, StandingRule
+from mqcd.core.selecting.where import parse_where
+from tests.fakes.clock import START_MS
+from tests.unit.queue.support import recipient
+
+NOW = START_MS
+HOUR = 3_600_000
+SITE = "mx.example"
+
+
+def rule(action: str, where: str = "age > 0s", number: int = 1, **changes: Any) -> StandingRule:
+    condition = parse_where(where, NOW + number, live=True)
+    made = StandingRule(
+        id=f"{action}-{number}", action=RuleAction(action), where=condition, at=NOW + number, by="uid:0"
+    )
+    return replace(made, **changes)
+
+
+def found(*rules: StandingRule, destination: str | None = SITE, now: int = NOW, **changes: Any) -> str | None:
+    counts = RuleSet(rules).find(recipient(**changes), destination, now)
+    return None if counts is None else counts.id
+
+
+def test_the_strongest_action_counts_then_the_oldest_rule() -> None:
+    rules = [
+        rule(action, number=number) for action in ("slow", "suspend", "bounce", "hold") for number in (2, 1)
+    ]
+    order = []
+    while rules:
+        counts = found(*rules)
+        order.append(counts)
+        rules = [each for each in rules if each.id != counts]
+    assert order == [f"{action}-{number}" for action in RuleAction for number in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("where", "counts"),
+    [
+        ("sender = sender@example.com", True),
+        ("sender = other@example.com", False),
+        ("not sender = other@example.com", True),
+        ("site = MX.example", True),
+        ("site ~ *.example and domain = example.org", True),
+        ("site in a.example, b.example", False),
+        ("attempts > 1 and class = mailbox", True),
+        ("area = incoming", False),
+    ],
+)
+def test_a_rule_counts_for_what_its_condition_selects(where: str, counts: bool) -> None:
+    assert (found(rule("hold", where)) is not None) is counts
+
+
+@pytest.mark.parametrize(
+    ("destination", "site"),
+    [
+        ("mx.example", "mx.example"),
+        ("mx.example/example.org", "mx.example"),
+        ("192.0.2.1:25", "192.0.2.1:25"),
+        ("relay.example:25 as joe", "relay.example:25 as joe"),
+    ],
+)
+def test_a_site_is_a_set_of_hosts_or_a_relay(destination: str, site: str) -> None:
+    assert found(rule("suspend", f'site = "{site}"'), destination=destination)
+
+
+def test_a_rule_on_sites_waits_for_the_route() -> None:
+    rules = rule("hold", "not site = mx.example"), rule("suspend", "domain = example.org")
+    assert found(*rules, destination=None) == "suspend-1"
+    assert found(*rules, destination="mx.other.example") == "hold-1"
+
+
+def test_a_rule_ends_at_its_time() -> None:
+    ends = rule("hold", until=NOW + HOUR)
+    assert found(ends, now=NOW + HOUR - 1)
+    assert not found(ends, now=NOW + HOUR)
+
+
+def test_an_age_is_that_at_the_moment_of_the_question() -> None:
+    rules = RuleSet([rule("hold", "age > 1h")])
+    mail = recipient()
+    asked = [bool(rules.find(mail, SITE, mail.envelope.received + age)) for age in (0, HOUR, HOUR + 1000, 0)]
+    assert asked == [False, False, True, False]
+
+
+def test_released_mail_is_exempt_from_holds_alone() -> None:
+    released = amended(
+        recipient(area=Area.HELD), Batch(id="release-1", action=Action.RELEASE, at=NOW, by="uid:0")
+    )
+    assert RuleSet([rule("hold")]).find(released, SITE, NOW) is None
+    assert RuleSet([rule("hold"), rule("suspend")]).find(released, SITE, NOW) is not None
+
+
+def test_conditions_on_sites_become_conditions_on_domains() -> None:
+    where = parse_where("not site = mx.example or (site ~ b.* and sender = <>)", NOW, live=True)
+    sites = {"a.example": "mx.example", "c.example": "mx.example", "b.example": "mx.other"}
+    text = "not domain in (a.example, c.example) or spid = 0000000000000000 and sender = <>"
+    assert str(where.resolved(sites)) == text
+    assert parse_where(text, NOW) == where.resolved(sites)
+
+
+def test_a_batch_says_what_the_rule_does() -> None:
+    held = rule("hold", reason="why").batch(NOW + 5, HOUR)
+    assert held == Batch(id="hold-1", action=Action.HOLD, at=NOW + 5, by="uid:0", reason="why")
+    gone = rule("bounce", report=False).batch(NOW, HOUR)
+    assert gone is not None
+    assert (gone.until, gone.report) == (NOW + HOUR, False)
+    assert rule("suspend").batch(NOW, HOUR) is None
