@@ -67,7 +67,7 @@ class ControlSettings:
     )
     rules: pathlib.Path | None = setting(
         None,
-        "file of the standing rules; none = rules.json in the queue's directory",
+        "file of the standing rules; none = rules/rules.json in the queue's",
         Optional(FilePath()),
         at="@rules",
     )

@@ -26,7 +26,8 @@ from mqcd.disk.durable import Disk, describe
 
 log = logging.getLogger("mqcd.daemon")
 
-FILE = "rules.json"
+FILE = Path("rules", "rules.json")
+"""In the queue's root; not in the root itself, where a start removes temporary files."""
 VERSION = 1
 """Of the file's form."""
 MOST_RULES = 1000
