@@ -45,6 +45,8 @@ BEST_EFFORT = frozenset({Verb.REFUSED, Verb.CONNECTED, Verb.CONNECT_FAILED})
 """Verbs of what is not in the journal: rate limited, and lost with a crash."""
 TRANSITIONS = frozenset(Verb) - BEST_EFFORT
 """Verbs that come exactly once per transition."""
+MIGRATED = "migrated"
+"""The reason of a `discarded` that takes back the acceptance: another store has accepted the recipient."""
 ATTEMPT_ENDS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 """Verbs that end an attempt; in tables and figures its verdicts stand in this order."""
 

@@ -101,6 +101,25 @@ def test_who_is_finished(life: tuple[dict[str, Any], ...], is_open: bool) -> Non
     assert folded(of_events(events(*life)))["open"].to_pylist() == [is_open]
 
 
+_MIGRATED = {"event": "discarded", "reason": "migrated"}
+
+
+@pytest.mark.parametrize(
+    ("life", "accepts", "is_open"),
+    [
+        ((ACCEPTED, _MIGRATED), 0, True),
+        ((ACCEPTED, _MIGRATED, ACCEPTED | {"node": "n2"}), 1, True),
+        ((ACCEPTED, _MIGRATED, ACCEPTED, {"event": "delivered"}), 1, False),
+        ((ACCEPTED, _MIGRATED, ACCEPTED, {"event": "expired"}), 1, True),
+    ],
+)
+def test_a_migration_takes_the_acceptance_back(
+    life: tuple[dict[str, Any], ...], accepts: int, is_open: bool
+) -> None:
+    (row,) = folded(of_events(events(*life))).to_pylist()
+    assert (row["accepts"], row["open"]) == (accepts, is_open)
+
+
 _DOUBTED = {"event": "deferred", "possibly_delivered": True}
 _CRASHED = {"event": "outcome-unknown"}
 _DELIVERED = {"event": "delivered"}

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Protocol
 
 from mqcd.core.errors import StoreDamaged
+from mqcd.core.events import MIGRATED
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock
 from mqcd.core.progress import no_progress
@@ -29,7 +30,6 @@ from mqcd.queue.recovery.imports import name_events
 from mqcd.queue.roots import existing
 from mqcd.stores.queue.stored_queue import StoredQueue
 
-REASON = "migrated"
 _CHUNK = 1 << 18
 _AT_ONCE = 50
 
@@ -104,7 +104,7 @@ class StoredEnd:
         self.messages[own[0].spid] = {each.qid: each for each in own}
 
     async def remove(self, messages: Sequence[Sequence[Recipient]]) -> None:
-        await asyncio.gather(*(self._queue.release(each, REASON) for each in messages))
+        await asyncio.gather(*(self._queue.release(each, MIGRATED) for each in messages))
 
 
 class ClusterEnd:
@@ -187,7 +187,7 @@ class ClusterEnd:
         for recipients in messages:
             by_shard[self._shard_of[recipients[0].spid]].add(recipients[0].spid)
         for shard, spids in by_shard.items():
-            depart(self._shards[shard], spids, REASON)
+            depart(self._shards[shard], spids, MIGRATED)
 
 
 def _letter(recipients: Sequence[Recipient], source: End, loop: asyncio.AbstractEventLoop) -> Letter:

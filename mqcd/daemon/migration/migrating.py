@@ -5,8 +5,8 @@ the source. So a kill leaves each message in the source, in the target, or in bo
 is in both, and removes it from the source. A message keeps its SPID, and all else that its records say. Where
 the target has another message of its SPID it stays in the source.
 
-The target counts each recipient as accepted, the source as discarded for the reason "migrated". So the events
-of each store balance.
+The target counts each recipient as accepted, the source as discarded for the reason "migrated", which takes
+the acceptance back. So the events of each store balance, and those of both together.
 """
 
 from __future__ import annotations

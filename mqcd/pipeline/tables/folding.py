@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqcd.core.events import ATTEMPT_ENDS, Verb
+from mqcd.core.events import ATTEMPT_ENDS, MIGRATED, Verb
 from mqcd.core.queueing.spid import EPOCH_MS
 from mqcd.pipeline.sources.schema import ARROW, TIME
 
@@ -78,6 +78,7 @@ RECIPIENT = pa.schema(
 """Those of the table; the last ones follow from the others."""
 EVENT = [
     "node", "shard", "sequence", "event", "at", "spid", "qid", "attempt", "possibly_delivered", "undone",
+    "reason",
     *(name for names in _NEWEST.values() for name in names if name != "last"),
 ]  # fmt: skip
 """Columns of an event about a recipient."""
@@ -101,6 +102,8 @@ def of_events(events: pa.Table) -> pa.Table:
         return pc.is_in(verbs.dictionary, value_set=pa.array(map(str, wanted))).take(verbs.indices)
 
     accepted = verb(Verb.ACCEPTED)
+    moved = pc.fill_null(pc.equal(selected["reason"], MIGRATED), False)
+    migrated = pc.and_(verb(Verb.DISCARDED), moved).cast(_NUMBER)
     columns = {
         "accepted": when(accepted, at),
         "first_attempt": when(verb(Verb.ATTEMPTED), at),
@@ -118,6 +121,8 @@ def of_events(events: pa.Table) -> pa.Table:
         "last": selected["event"],
         "due_sequence": when(pc.is_valid(selected["due"]), sequence),
         **{name: verb(*verbs) for name, verbs in _COUNTS.items()},
+        "accepts": pc.subtract(accepted.cast(_NUMBER), migrated),
+        "reports": pc.subtract(verb(*_COUNTS["reports"]).cast(_NUMBER), migrated),
         Verb.REMOVED: pc.subtract(
             verb(Verb.REMOVED).cast(_NUMBER),
             pc.fill_null(pc.equal(selected["undone"], Verb.REMOVED.value), False).cast(_NUMBER),
