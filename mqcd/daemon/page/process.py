@@ -72,11 +72,13 @@ async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.
     from mqcd.page.app import make_app
     from mqcd.page.client import ControlClient
     from mqcd.page.parts import Parts
-    from mqcd.page.serve import serve
+    from mqcd.page.serve import BACKLOG, serve
 
     clock = SystemClock()
     output = Log(clock, sys.stderr, terms.log)
     output.attach()
+    for each in sockets:
+        each.listen(BACKLOG)
     name = sockets[0].getsockname()
     fields = {"at": format_time(clock.now()), "level": "info", "event": "listening", "name": "page"}
     output.event(lambda: {**fields, "address": name[0], "port": name[1]})

@@ -44,6 +44,8 @@ class Plan:
     report: Values = dataclasses.field(default_factory=dict)
     events: str = ""
     """What stands in the block of the event files, as XML."""
+    ops: str = ""
+    """What stands in the block of operation besides, as XML."""
     log_level: str = "info"
     smtp_port: int = 0
     ops_port: int = 0
@@ -110,6 +112,7 @@ class Plan:
 <node>node</node>
 <log format="json" level="{self.log_level}"/>
 <events>{self.events}</events>
+{self.ops}
 </ops>
 </mailserver>
 """
