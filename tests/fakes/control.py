@@ -39,7 +39,9 @@ def described() -> dict[str, Any]:
         kind = "text/event-stream" if path.endswith("/events") else "application/json"
         done = {"description": "Done.", "content": {kind: {}}}
         responses: dict[str, Any] = {"200": done, "503": {"description": "Not now."}}
-        paths.setdefault(path, {})[method] = {"x-role": role, "responses": responses}
+        author = {"name": "X-Mqcd-Author", "in": "header", "required": False, "schema": {"type": "string"}}
+        operation = {"x-role": role, "parameters": [author], "responses": responses}
+        paths.setdefault(path, {})[method] = operation
     return {"openapi": "3.1.0", "info": {"title": "mqcd", "version": "0"}, "paths": paths}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from mqcd.core.ports import Clock
 from mqcd.page.access.tokens import Role
 from mqcd.page.bounds import PROBLEM
-from mqcd.page.client import Client, ServerDown
+from mqcd.page.client import AUTHOR, Client, ServerDown
 
 DESCRIPTION = "/v1/openapi.json"
 LOOK_MS = 2_000
@@ -83,6 +83,9 @@ class Calls:
         document = await self._ask()
         for _, _, operation in _operations(document):
             operation["security"] = [{"token": []}]
+            # The API says whose token it is.
+            given = [each for each in operation.pop("parameters", ()) if each["name"] != AUTHOR]
+            operation |= {"parameters": given} if given else {}
             responses = operation["responses"]
             for status, text in _REFUSALS.items():
                 responses.setdefault(status, {"description": text})

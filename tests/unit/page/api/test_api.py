@@ -18,6 +18,7 @@ async def test_the_description_is_the_servers_with_tokens(site: Site) -> None:
     assert document["paths"].keys() == described()["paths"].keys()
     operation = document["paths"]["/v1/areas"]["get"]
     assert operation["security"] == [{"token": []}]
+    assert "parameters" not in operation
     assert {"401", "403", "429"} <= operation["responses"].keys()
     assert list(operation["responses"]["503"]["content"]) == ["application/problem+json"]
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
