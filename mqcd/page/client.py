@@ -12,7 +12,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
@@ -89,6 +89,8 @@ class Question:
     length: int = 0
     """Octets of `upload`."""
     content_type: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Of the header."""
     author: str = ""
     """Who asks, for log and events; "" = the page's own user."""
     live: bool = False
@@ -197,7 +199,7 @@ class _Talk:
 
     async def begin(self, question: Question) -> Stream:
         """Send it, and read the head of the answer."""
-        fields = [("Host", "localhost"), ("Connection", "close")]
+        fields = [("Host", "localhost"), ("Connection", "close"), *question.fields.items()]
         if question.author:
             fields.append((AUTHOR, question.author))
         if question.method not in ("GET", "HEAD"):

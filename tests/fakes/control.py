@@ -40,7 +40,8 @@ def described() -> dict[str, Any]:
         done = {"description": "Done.", "content": {kind: {}}}
         responses: dict[str, Any] = {"200": done, "503": {"description": "Not now."}}
         author = {"name": "X-Mqcd-Author", "in": "header", "required": False, "schema": {"type": "string"}}
-        operation = {"x-role": role, "parameters": [author], "responses": responses}
+        key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}}
+        operation = {"x-role": role, "parameters": [author, key], "responses": responses}
         paths.setdefault(path, {})[method] = operation
     return {"openapi": "3.1.0", "info": {"title": "mqcd", "version": "0"}, "paths": paths}
 

@@ -8,7 +8,7 @@ does not have, at most once in LOOK_MS: the server may be a newer one by now.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,8 @@ class Call:
     role: Role
     live: bool
     """Whether its answer goes on for as long as somebody reads it."""
+    headers: Collection[str]
+    """Fields of a request's header that mean something to it."""
 
 
 class Calls:
@@ -83,9 +85,7 @@ class Calls:
         document = await self._ask()
         for _, _, operation in _operations(document):
             operation["security"] = [{"token": []}]
-            # The API says whose token it is.
-            given = [each for each in operation.pop("parameters", ()) if each["name"] != AUTHOR]
-            operation |= {"parameters": given} if given else {}
+            operation["parameters"] = _parameters(operation)
             responses = operation["responses"]
             for status, text in _REFUSALS.items():
                 responses.setdefault(status, {"description": text})
@@ -119,7 +119,13 @@ def _calls(document: Mapping[str, Any]) -> Iterator[Call]:
             path=form,
             role=Role(operation["x-role"]),
             live=_LIVE in operation["responses"]["200"].get("content", ()),
+            headers=[each["name"] for each in _parameters(operation) if each["in"] == "header"],
         )
+
+
+def _parameters(operation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """But for the author, whom the API names."""
+    return [each for each in operation.get("parameters", ()) if each["name"] != AUTHOR]
 
 
 def _is_refusal(status: str) -> bool:

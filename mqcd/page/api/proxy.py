@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mqcd.page.access.gate import caller_of
-from mqcd.page.api.calls import DESCRIPTION, Calls
+from mqcd.page.api.calls import DESCRIPTION, Call, Calls
 from mqcd.page.bounds import Refused, refusal
 from mqcd.page.client import Client, Question, ServerDown, Stream
 
@@ -46,19 +46,20 @@ class Proxy:
         if method not in offered:
             allowed = ", ".join(sorted(offered))
             raise Refused(405, f"only {allowed}", allowed)
-        live = offered[method].live
+        call = offered[method]
+        live = call.live
         if live and self._live >= MOST_LIVE:
             raise Refused(503, f"{MOST_LIVE} others follow live events already; try again later")
         self._live += live
         try:
-            async with self._client.stream(_question(request, live=live)) as stream:
+            async with self._client.stream(_question(request, call)) as stream:
                 answer = await _answer(stream, path, live=live)
                 await answer(scope, receive, send)
         finally:
             self._live -= live
 
 
-def _question(request: Request, *, live: bool) -> Question:
+def _question(request: Request, call: Call) -> Question:
     length = request.headers.get("content-length", "")
     changes = request.method == "POST"
     if changes and not length.isdigit():
@@ -70,8 +71,9 @@ def _question(request: Request, *, live: bool) -> Question:
         upload=request.stream() if changes else None,
         length=int(length) if changes else 0,
         content_type=request.headers.get("content-type", ""),
+        fields={name: request.headers[name] for name in call.headers if name in request.headers},
         author=caller_of(request).author,
-        live=live,
+        live=call.live,
     )
 
 

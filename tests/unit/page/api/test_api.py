@@ -18,7 +18,7 @@ async def test_the_description_is_the_servers_with_tokens(site: Site) -> None:
     assert document["paths"].keys() == described()["paths"].keys()
     operation = document["paths"]["/v1/areas"]["get"]
     assert operation["security"] == [{"token": []}]
-    assert "parameters" not in operation
+    assert [each["name"] for each in operation["parameters"]] == ["Idempotency-Key"]
     assert {"401", "403", "429"} <= operation["responses"].keys()
     assert list(operation["responses"]["503"]["content"]) == ["application/problem+json"]
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
@@ -73,9 +73,12 @@ async def test_octets_pass_as_they_are(site: Site) -> None:
     async with site.client("operator") as client:
         answer = await client.get("/v1/messages/A/content")
     async with site.client("injector") as client:
-        await client.post("/v1/messages", content=octets, headers={"Content-Type": "message/rfc822"})
+        headers = {"Content-Type": "message/rfc822", "idempotency-key": "k", "X-Mqcd-Author": "root"}
+        await client.post("/v1/messages", content=octets, headers=headers)
     assert (answer.content, answer.headers["content-type"]) == (octets, "message/rfc822")
-    assert (site.asked[-1].body, site.asked[-1].content_type) == (octets, "message/rfc822")
+    asked = site.asked[-1]
+    assert (asked.body, asked.content_type) == (octets, "message/rfc822")
+    assert (asked.fields, asked.author) == ({"Idempotency-Key": "k"}, "token:injector")
 
 
 async def test_a_query_passes_as_it_is(site: Site) -> None:
