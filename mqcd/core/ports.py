@@ -101,7 +101,20 @@ FindConnection = Callable[[Sequence[Recipient]], Reservation | None]
 """Reserves a connection that can take all of these recipients at once; None without one."""
 
 
-class QueueStore(Protocol):
+class MailTaker(Protocol):
+    """What a door gives its mail to; see `QueueStore`."""
+
+    def reserve(self, several: bool) -> int:
+        """A SPID for a message with several recipients or one; one that is not used never appears."""
+
+    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
+        """Take responsibility for a message: durable on return. Gives its recipients.
+
+        With a key that is remembered: gives those of its message, or raises Refused if that is another one.
+        """
+
+
+class QueueStore(MailTaker, Protocol):
     """A durable queue of recipients.
 
     Every change is durable when the awaitable that makes it is done. What cannot be recorded raises
@@ -119,15 +132,6 @@ class QueueStore(Protocol):
     async def close(self) -> None:
         """Make everything durable and release it. Claimed recipients stay claimed only until the next
         open."""
-
-    def reserve(self, several: bool) -> int:
-        """A SPID for a message with several recipients or one; one that is not used never appears."""
-
-    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
-        """Take responsibility for a message: durable on return. Gives its recipients.
-
-        With a key that is remembered: gives those of its message, or raises Refused if that is another one.
-        """
 
     async def claim(
         self,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mqcd.config.settings import Settings
-from mqcd.core.ports import Clock, Observer, QueueStore, Resolver
+from mqcd.core.ports import Clock, MailTaker, Observer, QueueStore, Resolver
 from mqcd.daemon.host.descriptors import Shares
 from mqcd.daemon.listeners.listenertls import ListenersTls
+from mqcd.daemon.shards.owners import Owned
+from mqcd.daemon.shards.owning import Owning
 from mqcd.daemon.shards.role import Passing, Role
 from mqcd.net.balance import Balance
+from mqcd.queue.store import ClusterStore
 from mqcd.submit.door import Door
 from mqcd.submit.policy.capacity import Capacity, Peers
 from mqcd.submit.policy.greylist import Greylist
@@ -37,12 +40,20 @@ class Doors:
         self.capacity = Capacity(shares.inbound, shares.trusted)
         self.load = Load(clock.monotonic)
         self._logins = Logins()
+        self.taker: MailTaker = store
+        """What takes the mail: the queue, or with several shards the queue that owns a message's key."""
+        self._owned: Owned | None = None
+        self._owning: Owning | None = None
+        if role is not None and isinstance(store, ClusterStore):
+            self.taker = self._owned = Owned(store, role.shard, role.owners)
+            if role.shard < len(role.owners):
+                self._owning = Owning(store, role.owners[role.shard])
         self._greylist = Greylist(settings.submit.greylist, clock)
         tokens = None if role is None else role.tokens
         self.listeners: Sequence[Door] = [
             Door(
                 listener,
-                store,
+                self.taker,
                 clock,
                 observer,
                 inline_max=settings.queue.journal.inline_max,
@@ -61,7 +72,16 @@ class Doors:
             for index, listener in enumerate(settings.submit.listeners)
         ]
 
-    def close(self) -> None:
-        """End their threads, once the doors have stopped."""
+    async def listen(self, place: str) -> None:
+        """Take messages of other shards. Raises ConfigError; `place` is where the control socket is set."""
+        if self._owning is not None:
+            await self._owning.listen(place)
+
+    async def close(self) -> None:
+        """End what they share, once the doors have stopped."""
+        if self._owned is not None:
+            self._owned.close()
+        if self._owning is not None:
+            await self._owning.close()
         self._logins.close()
         self._greylist.close()

@@ -157,7 +157,7 @@ class Server:
             balance=self._balance,
         )
         if not settings.queue.read_only and (self._role is None or self._role.shard == 0):
-            self.local = LocalMail(settings, self.store, self._clock, observer, doors.capacity)
+            self.local = LocalMail(settings, self.store, doors.taker, self._clock, observer, doors.capacity)
         self._all_doors = doors.listeners if self.local is None else [*doors.listeners, self.local.door]
         return doors
 
@@ -261,6 +261,7 @@ class Server:
             bound.close()
             raise
         self._log_event("listening", name="control", address=str(self.settings.ops.control.path))
+        await self._shared.listen(place_of(self._conf, CONTROL))
         if self._page is not None:
             self.guard.spawn(_PAGE, self._page.run())
 
@@ -389,7 +390,7 @@ class Server:
         await self.guard.end(_GRACES)
         await self._within(_REPORT_MS, _MAILDROP, self.guard.ended(_MAILDROP))
         await self.guard.end(_MAILDROP)
-        self._shared.close()
+        await self._shared.close()
         self._reports.stop()
         await self._within(_REPORT_MS, "reports", self.guard.ended(_REPORTS))
         await self.guard.end(_REPORTS)

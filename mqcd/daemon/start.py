@@ -35,6 +35,7 @@ from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.process import Load, freeze_program, run_server, tune_interpreter
 from mqcd.daemon.shards import division
 from mqcd.daemon.shards.front import Front
+from mqcd.daemon.shards.owners import keys_path
 from mqcd.daemon.shards.role import Role
 from mqcd.daemon.shards.stand_in import STAND_IN_MS, StandIn
 from mqcd.daemon.shards.supervisor import FRONT, Part, State, Supervisor, log_plainly
@@ -184,6 +185,7 @@ class _Shards:
             used=UsedRates(rates),
             quotas=UsedRates(quotas),
             alive=part.alive,
+            owners=[keys_path(self._settings.ops.control.path, shard) for shard in range(self._of)],
             ready=take_mail,
         )
         # A door closes its sockets when its server stops.

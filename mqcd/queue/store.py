@@ -181,6 +181,12 @@ class ClusterStore:
         shard.reserved.add(spid)
         return spid
 
+    def expect(self, spid: int) -> None:
+        """A SPID of another shard may name a message that comes now."""
+        shard = self._live.shard
+        shard.spids.pass_over(spid)
+        shard.reserved.add(spid)
+
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is. Space is looked at once a second at most."""
         if self._open is None:

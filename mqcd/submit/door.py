@@ -31,7 +31,7 @@ from dataclasses import replace
 from typing import Any
 
 from mqcd.config.settings import ListenerSettings, ListenerSslSettings, ServerSettings, ZoneSettings
-from mqcd.core.ports import Clock, Observer, QueueStore, Refusal, Resolver, UsedRates
+from mqcd.core.ports import Clock, MailTaker, Observer, Refusal, Resolver, UsedRates
 from mqcd.core.smtp.reply import Reply
 from mqcd.net.listening import Acceptor, Take, bind
 from mqcd.net.tls_server import ListenerTls
@@ -69,7 +69,7 @@ class Door:
     def __init__(
         self,
         settings: ListenerSettings,
-        store: QueueStore,
+        store: MailTaker,
         clock: Clock,
         observer: Observer,
         *,
@@ -124,7 +124,7 @@ class Door:
         """TCP port; the bound one once started."""
 
     def _make_intake(
-        self, store: QueueStore, inline_max: int, desk: Desk, zones: Sequence[ZoneSettings]
+        self, store: MailTaker, inline_max: int, desk: Desk, zones: Sequence[ZoneSettings]
     ) -> Intake:
         return Intake(
             store=store,

@@ -81,7 +81,12 @@ async def repeated(submission: Submission, used: Used) -> Sequence[Recipient]:
     size = len(content) if isinstance(content, bytes) else await _drained(content)
     if key is None or key.digest() != used.digest:
         raise Refused(OTHER_MESSAGE)
-    envelope = replace(submission.envelope, spid=used.spid)
+    return recipients_of(submission, used.spid, size)
+
+
+def recipients_of(submission: Submission, spid: int, size: int) -> Sequence[Recipient]:
+    """The recipients of a message as they were when it was accepted under this SPID."""
+    envelope = replace(submission.envelope, spid=spid)
     dsn = submission.recipient_dsn or [""] * len(submission.recipients)
     return [
         Recipient(envelope=envelope, size=size, qid=qid, address=address, dsn=each)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError
-from mqcd.core.ports import Clock, Observer, QueueStore
+from mqcd.core.ports import Clock, MailTaker, Observer, QueueStore
 from mqcd.daemon.listeners.maildrop import Maildrop
 from mqcd.daemon.places import LOCAL, place_of
 from mqcd.disk.durable import describe
@@ -34,13 +34,20 @@ class LocalMail:
     """`listen`, then `door.start` and so on as of any door; `maildrop` as it says."""
 
     def __init__(
-        self, settings: Settings, store: QueueStore, clock: Clock, observer: Observer, capacity: Capacity
+        self,
+        settings: Settings,
+        store: QueueStore,
+        taker: MailTaker,
+        clock: Clock,
+        observer: Observer,
+        capacity: Capacity,
     ) -> None:
+        """`taker` takes the mail; `store` knows what the maildrop has brought before a crash."""
         local = settings.submit.local
         self.path = local.rootpath / SOCKET
         self.door = Door(
             listener_of(local, settings.application.announcehost),
-            store,
+            taker,
             clock,
             observer,
             inline_max=settings.queue.journal.inline_max,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mqcd.core.ports import Tokens, UsedRates
 from mqcd.daemon.listeners.listenertls import ListenersTls
@@ -29,6 +30,8 @@ class Role:
     """What all have used of the quotas of listeners."""
     alive: int
     """Descriptor: `supervisor.Part.alive`."""
+    owners: Sequence[Path]
+    """By shard that takes mail: where it takes the messages of its keys, see `owners`."""
     ready: Callable[[], None]
     """Called once mail is accepted."""
 

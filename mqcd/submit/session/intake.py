@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
 from mqcd.core.model import Envelope, Key, Recipient, Submission
-from mqcd.core.ports import Clock, QueueStore
+from mqcd.core.ports import Clock, MailTaker
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.marks import Marks, marks_of
 from mqcd.core.smtp.reply import Refused, Reply
@@ -63,7 +63,7 @@ _QUICK = 16 << 10
 class Intake:
     """Settings common to all messages of one door."""
 
-    store: QueueStore
+    store: MailTaker
     clock: Clock
     book: Rulebook
     listener: str
