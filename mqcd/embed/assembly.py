@@ -69,7 +69,8 @@ class Assembly:
     def _make_store(self) -> ClusterStore | StoredQueue:
         store = self._wishes.store
         if not isinstance(store, str | Path):
-            return StoredQueue(store, self._clock, self._observer, self._schedule)
+            age = self._settings.queue.key_age
+            return StoredQueue(store, self._clock, self._observer, self._schedule, key_age=age)
         options = options_of(self._settings, self._schedule, hash_key(self._settings.ops.events))
         return ClusterStore(options, self._clock, self._observer)
 

@@ -21,9 +21,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Area, AreaStats, Body, Envelope, Recipient, Submission
+from mqcd.core.model import Area, AreaStats, Body, Envelope, Key, Recipient, Submission
 from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Clock, Observer, QueueStore
+from mqcd.core.queueing.idempotency import key_of
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.marks import marks_of
@@ -123,21 +124,29 @@ class Queue:
         sender: str,
         recipients: Sequence[str],
         content: bytes | str | email.message.Message,
+        *,
+        key: str = "",
     ) -> Sequence[str]:
         """Take a message; durable on return. Returns its name, or those of the messages made of it.
 
-        Raises ValueError, StoreUnavailable, and `Refused` of a policy.
+        With a `key` that was used for this message within `key_age` nothing is added: returns the names of
+        then. "" = no key. Raises ValueError, StoreUnavailable, and `Refused` of a policy, or where the key
+        was used for another message.
         """
-        drafts = [checked(Draft(sender=sender, recipients=tuple(recipients), content=as_octets(content)))]
+        given = checked(Draft(sender=sender, recipients=tuple(recipients), content=as_octets(content)))
+        drafts = [given]
         for policy in self._before_enqueue:
             made: list[Draft] = []
             for draft in drafts:
                 decided = await policy(draft)
                 made += [draft] if decided is None else map(checked, decided)
             drafts = made
-        return [await self._take(draft) for draft in drafts]
+        return [
+            await self._take(draft, _key(f"{key}\n{number}", given) if key else None)
+            for number, draft in enumerate(drafts)
+        ]
 
-    async def _take(self, draft: Draft) -> str:
+    async def _take(self, draft: Draft, key: Key | None) -> str:
         spid = self.reserve(len(draft.recipients) > 1)
         marks = marks_of(draft.content)
         envelope = Envelope(
@@ -149,8 +158,10 @@ class Queue:
             labels=marks.labels(),
             message_id=marks.message_id,
         )
-        await self.submit(Submission(envelope=envelope, recipients=draft.recipients, content=draft.content))
-        return format_spid(spid)
+        submission = Submission(
+            envelope=envelope, recipients=draft.recipients, content=draft.content, key=key
+        )
+        return format_spid((await self.store.enqueue(submission))[0].spid)
 
     def reserve(self, several: bool) -> int:
         """The SPID of the next message, for `submit`."""
@@ -173,3 +184,8 @@ class Queue:
     async def retry(self, selection: Selection | None = None) -> int:
         """Make mail that waits due now; returns how many recipients."""
         return (await self.store.expedite(selection or Selection())).matched
+
+
+def _key(text: str, given: Draft) -> Key:
+    """Of the message as it was given: policies may add what differs each time."""
+    return key_of("library", text, given.sender, given.recipients, given.content)

@@ -78,10 +78,15 @@ class SyncQueue:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def enqueue(
-        self, sender: str, recipients: Sequence[str], content: bytes | str | email.message.Message
+        self,
+        sender: str,
+        recipients: Sequence[str],
+        content: bytes | str | email.message.Message,
+        *,
+        key: str = "",
     ) -> Sequence[str]:
         """See `Queue.enqueue`."""
-        return self._call(self._queue.enqueue(sender, recipients, content))
+        return self._call(self._queue.enqueue(sender, recipients, content, key=key))
 
     def recipients(self, selection: Selection | None = None) -> Sequence[Recipient]:
         """See `Queue.recipients`."""

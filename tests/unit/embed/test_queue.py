@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from email.message import EmailMessage
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,27 @@ async def test_labels_are_those_of_the_header(kit: Kit) -> None:
         await kit.settled(1)
         [waits] = [each async for each in queue.recipients()]
         assert waits.envelope.labels == "tag=news"
+
+
+async def test_a_key_queues_a_message_once(kit: Kit) -> None:
+    async def one_each(draft: Draft) -> Sequence[Draft]:
+        # As policies may, it adds what differs each time.
+        stamp = b"X-Count: %d\r\n" % next(counter)
+        return [
+            replace(draft, recipients=(each,), content=stamp + draft.content) for each in draft.recipients
+        ]
+
+    counter = count()
+    async with kit.queue(before_enqueue=[one_each]) as queue:
+        names = await queue.enqueue(ME, [YOU, THEM], TEXT, key="k1")
+        await kit.settled(2)
+        assert await queue.enqueue(ME, [YOU, THEM], TEXT, key="k1") == names
+        assert await queue.enqueue(ME, [YOU, THEM], TEXT) != names
+        with pytest.raises(Refused):
+            await queue.enqueue(ME, [YOU], TEXT, key="k1")
+        await kit.settled(4)
+    assert len(set(names)) == 2
+    assert len(kit.relay.mails) == 4
 
 
 async def test_replies_are_each_recipients_own(kit: Kit) -> None:
