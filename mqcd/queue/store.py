@@ -27,7 +27,6 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.within import HUNG_MS, within
 from mqcd.eventlog.retention import Retention
-from mqcd.queue.admission import Pressure
 from mqcd.queue.checkpoint.checkpointer import Checkpointer
 from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.disk.space import Space
@@ -37,6 +36,7 @@ from mqcd.queue.keys.turns import Turn, once
 from mqcd.queue.memory.engine import engine_figures
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
+from mqcd.queue.parts import Parts
 from mqcd.queue.read_only import READ_ONLY
 from mqcd.queue.recovery.backlog import Backlog, bring_in
 from mqcd.queue.recovery.open import recover
@@ -44,7 +44,7 @@ from mqcd.queue.requests.accept import Acceptance
 from mqcd.queue.requests.claim import Claims
 from mqcd.queue.requests.expedite import Expediting
 from mqcd.queue.requests.pick import Picking
-from mqcd.queue.requests.upload import Staged, Staging
+from mqcd.queue.requests.upload import Staged
 from mqcd.queue.requests.write import Writer
 from mqcd.queue.spool.files import SegmentContent, SpoolContent
 from mqcd.queue.wal.pending import FULL
@@ -77,11 +77,11 @@ class ClusterStore:
         self._space = Space(self._disk, clock, roots, settings.minfree, settings.mininodes)
         self._watchers: list[Callable[[], None]] = []
         self._find: FindConnection | None = None
-        self._open: _Open | None = None
+        self._open: Parts | None = None
         self._unfinished: set[asyncio.Task[Any]] = set()
 
     @property
-    def _live(self) -> _Open:
+    def _live(self) -> Parts:
         if self._open is None:
             raise StoreUnavailable("the queue is not open")
         return self._open
@@ -114,7 +114,7 @@ class ClusterStore:
         checkpointer = Checkpointer(shard, writer, self._space)
         shard.time.look()
         task = asyncio.ensure_future(self._bring_in(shard, checkpointer, recovered.backlog))
-        self._open = _Open(shard, acceptance, writer, Claims(shard), checkpointer, self._space, task)
+        self._open = Parts(shard, acceptance, writer, Claims(shard), checkpointer, self._space, task)
 
     async def _bring_in(self, shard: Shard, checkpointer: Checkpointer, backlog: Backlog) -> None:
         """What the last run left, while new mail is taken; then claims open."""
@@ -146,7 +146,7 @@ class ClusterStore:
         finally:
             await self._let_go(parts)
 
-    async def _let_go(self, parts: _Open) -> None:
+    async def _let_go(self, parts: Parts) -> None:
         shard = parts.shard
         parts.recovery.cancel()
         await asyncio.wait([parts.recovery])
@@ -426,29 +426,3 @@ class ClusterStore:
     def engine(self) -> EngineFigures:
         """The same as metrics want it, with what is counted elsewhere."""
         return engine_figures(self._live.shard, self._space.free())
-
-
-class _Open:
-    """The parts of an open store."""
-
-    __slots__ = ("acceptance", "checkpointer", "claims", "pressure", "recovery", "shard", "staging", "writer")
-
-    def __init__(
-        self,
-        shard: Shard,
-        acceptance: Acceptance,
-        writer: Writer,
-        claims: Claims,
-        checkpointer: Checkpointer,
-        space: Space,
-        recovery: asyncio.Task[None],
-    ) -> None:
-        self.shard = shard
-        self.acceptance = acceptance
-        self.writer = writer
-        self.claims = claims
-        self.checkpointer = checkpointer
-        self.recovery = recovery
-        """Brings in what the last run left."""
-        self.staging = Staging(shard, space)
-        self.pressure = Pressure(shard, checkpointer)
