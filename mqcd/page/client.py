@@ -11,7 +11,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -124,8 +124,8 @@ class Client(Protocol):
     async def ask(self, question: Question) -> Answer:
         """Any question."""
 
-    def stream(self, question: Question) -> Any:
-        """An async context: the answer as a `Stream`, which ends with the context."""
+    def stream(self, question: Question) -> AbstractAsyncContextManager[Stream]:
+        """The answer piece by piece, until the context ends."""
 
 
 class ControlClient:

@@ -1,13 +1,16 @@
 """Serves an application on bound sockets, until it is to end. HTTP/1.1 by uvicorn and h11.
 
 A peer that sends no request in HEAD_S is cut off; at the limit on connections it is the one that has been
-waited for longest. An answer under way when the end comes has END_S left.
+waited for longest. An answer under way when the end comes has END_S left. A certificate that is replaced is
+used from the next handshake on, half a minute later at most.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,7 +18,11 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from mqcd.core.ports import Clock
+from mqcd.net.tls_server import BadTlsFile, Certificates, ServerTlsTerms
 from mqcd.page.terms import Terms
+
+log = logging.getLogger("mqcd.page")
 
 HEAD_S = 10.0
 MOST = 128
@@ -23,6 +30,8 @@ MOST = 128
 END_S = 2
 _MAX_HEAD = 16_384
 BACKLOG = 100
+LOOK_MS = 30_000
+"""The files of TLS are looked at so often."""
 
 
 class _Connection(H11Protocol):
@@ -76,8 +85,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(app: ASGIApp, terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.Event) -> None:
-    """Until `ended`. Raises OSError where the files of TLS cannot be loaded."""
+async def serve(
+    app: ASGIApp, terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.Event, clock: Clock
+) -> None:
+    """Until `ended`. Raises BadTlsFile, OSError."""
+    files = _files(terms)
+    certificates = Certificates(files) if files is not None else None
     config = uvicorn.Config(
         app,
         http=_Connection,
@@ -97,6 +110,8 @@ async def serve(app: ASGIApp, terms: Terms, sockets: Sequence[socket.socket], en
         ssl_keyfile=terms.page.keyfile,
     )
     server = _Server(config)
+    config.load()
+    renewing = asyncio.ensure_future(_renew(certificates, config.ssl, clock))
     serving = asyncio.ensure_future(server.serve(list(sockets)))
     ending = asyncio.ensure_future(ended.wait())
     try:
@@ -105,3 +120,27 @@ async def serve(app: ASGIApp, terms: Terms, sockets: Sequence[socket.socket], en
         await serving
     finally:
         ending.cancel()
+        renewing.cancel()
+
+
+def _files(terms: Terms) -> ServerTlsTerms | None:
+    certificate, key = terms.page.certfile, terms.page.keyfile
+    if certificate is None:
+        return None
+    return ServerTlsTerms(certificates=(certificate,), keys=() if key is None else (key,))
+
+
+async def _renew(certificates: Certificates | None, context: ssl.SSLContext | None, clock: Clock) -> None:
+    """Use other files from the next handshake on, once they go together."""
+    while certificates is not None and context is not None:
+        await clock.sleep(LOOK_MS)
+        if not certificates.changed:
+            continue
+        try:
+            certificates = Certificates(certificates.terms)
+            [certificate], keys = certificates.terms.certificates, certificates.terms.keys
+            context.load_cert_chain(certificate, next(iter(keys), None), password="")
+        except (BadTlsFile, OSError) as error:
+            log.error("the old certificate stays: %s", error)
+        else:
+            log.info("the certificate has been read again")

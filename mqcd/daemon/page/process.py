@@ -88,7 +88,7 @@ async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.
     parts = Parts(terms=terms, client=ControlClient(terms.control), clock=clock, access=access)
     saving = asyncio.ensure_future(holders.run())
     try:
-        await serve(make_app(parts), terms, sockets, ended)
+        await serve(make_app(parts), terms, sockets, ended, clock)
         saving.cancel()
         await holders.save()
     except (MqcdError, OSError) as error:

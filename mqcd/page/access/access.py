@@ -12,6 +12,7 @@ refused for that: 256 random bits cannot be guessed, and clients behind a proxy 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,8 +20,10 @@ from mqcd.core.clients import RecentCounts, client_network
 from mqcd.core.ports import Clock
 from mqcd.page.access.holders import Holders
 from mqcd.page.access.sessions import Session, Sessions
-from mqcd.page.access.tokens import Role, Token
+from mqcd.page.access.tokens import Role, Token, digest_of
 from mqcd.page.bounds import Refused
+
+log = logging.getLogger(__name__)
 
 MOST_FAILURES = 20
 """Wrong tokens of one client within `core.clients.WINDOW_MS`."""
@@ -99,17 +102,20 @@ class Access:
     def _caller(self, session: Session) -> Caller | None:
         if not session.digest:
             return Caller(author="page", token=None, csrf=session.csrf) if self.open else None
-        token = self._holders.still(session.digest)
+        token = self._holders.find(session.digest)
         if token is None:
             return None
         return Caller(author=f"token:{token.name}", token=token, csrf=session.csrf)
 
     def _valid(self, secret: str, client: str) -> Token:
-        token = self._holders.find(secret)
+        token = self._holders.find(digest_of(secret))
         if token is not None:
             return token
         network, now = client_network(client), self._clock.monotonic()
         self._failures.add(network, now)
-        if self._failures.get(network, now) > MOST_FAILURES:
+        failures = self._failures.get(network, now)
+        if failures > MOST_FAILURES:
+            if failures == MOST_FAILURES + 1:
+                log.warning("more than %d wrong tokens from %s within minutes", MOST_FAILURES, client)
             raise Refused(429, "too many wrong tokens from this address; try again in ten minutes")
         raise Refused(401, "this token is not valid (any more); `mqcd token list` lists those that are")

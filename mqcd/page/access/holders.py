@@ -16,7 +16,7 @@ from mqcd.core.ports import Clock
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.private import Version, version_of
 from mqcd.page.access.file import read_tokens, read_uses, write_uses
-from mqcd.page.access.tokens import BadTokens, Token, digest_of
+from mqcd.page.access.tokens import BadTokens, Token
 
 log = logging.getLogger(__name__)
 
@@ -39,18 +39,14 @@ class Holders:
         self._uses: dict[str, str] = {}
         self._unsaved = False
 
-    def find(self, secret: str) -> Token | None:
-        """The valid token that this is; it counts as used."""
-        token = self.still(digest_of(secret))
+    def find(self, digest: str) -> Token | None:
+        """The valid token with this digest; it counts as used."""
+        self._look()
+        token = self._by_digest.get(digest)
         if token is not None:
-            self._uses[token.digest] = format_time(self._clock.now())
+            self._uses[digest] = format_time(self._clock.now())
             self._unsaved = True
         return token
-
-    def still(self, digest: str) -> Token | None:
-        """The valid token with this digest."""
-        self._look()
-        return self._by_digest.get(digest)
 
     async def run(self) -> None:
         """Write last uses, until cancelled."""

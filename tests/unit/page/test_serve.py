@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from mqcd.config.settings import PageSettings
 from mqcd.net.listening import bind
 from mqcd.page import serve as serving
-from mqcd.page.serve import serve
+from mqcd.page.serve import LOOK_MS, serve
+from tests.fakes.certificates import Authority
 from tests.fakes.control import said
 from tests.unit.page.support import NAME, Site, secret
 
@@ -27,7 +31,7 @@ async def served(site: Site) -> AsyncIterator[int]:
     port: int = sockets[0].getsockname()[1]
     # Until the server listens by itself connections wait.
     sockets[0].listen()
-    running = asyncio.ensure_future(serve(site.app(), site.terms, sockets, ended))
+    running = asyncio.ensure_future(serve(site.app(), site.terms, sockets, ended, site.clock))
     try:
         yield port
     finally:
@@ -105,3 +109,28 @@ async def test_the_end_does_not_wait_for_idle_peers(site: Site) -> None:
             assert await status(connection, GET + b"\r\n") == b"200"
     assert await gone(idle)
     idle[1].close()
+
+
+async def certificate_of(port: int) -> bytes:
+    """The one that a client is shown now."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return shown
+
+
+async def test_a_replaced_certificate_is_used(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    file = authority.sign("one.test", "DNS:one.test")
+    site = Site(tmp_path, PageSettings(enabled=True, certfile=file))
+    async with served(site) as port:
+        first = await certificate_of(port)
+        file.write_text("damage")
+        await site.clock.run_for(LOOK_MS)
+        assert await certificate_of(port) == first
+        authority.sign("two.test", "DNS:two.test").rename(file)
+        await site.clock.run_for(LOOK_MS)
+        assert await certificate_of(port) != first

@@ -93,12 +93,15 @@ async def test_a_wrong_token_is_refused(site: Site, shown: str) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_guessing_client_is_slowed_and_others_are_not(site: Site) -> None:
+async def test_a_guessing_client_is_slowed_and_others_are_not(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     async with site.client() as client:
         wrong = [await client.get("/v1/areas", headers=bearer("unknown")) for _ in range(MOST_FAILURES + 1)]
         assert [answer.status_code for answer in wrong] == [401] * MOST_FAILURES + [429]
         site.control.answers["/v1/areas"] = said([])
         assert (await client.get("/v1/areas", headers=bearer("reader"))).status_code == 200
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 async def test_a_token_in_an_address_is_refused(site: Site) -> None:
