@@ -57,7 +57,7 @@ class Gate:
         changes = request.method not in _SAFE
         if changes:
             _refuse_strangers(request)
-        if request.url.path == LOGIN or request.url.path.startswith(f"{STATIC}/"):
+        if request.scope["path"] == LOGIN or request.scope["path"].startswith(f"{STATIC}/"):
             await self._app(scope, receive, send)
             return
         caller, cookie = self._caller(request)
@@ -77,7 +77,7 @@ class Gate:
             return access.program(authorization, request.client.host if request.client else ""), ""
         if (caller := access.browser(request.cookies)) is not None:
             return caller, ""
-        is_api = request.url.path.startswith(API)
+        is_api = request.scope["path"].startswith(API)
         if access.open and is_api:
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if request.method == "POST" and kind in _SIMPLE:
@@ -91,7 +91,7 @@ class Gate:
         return None, ""
 
     async def _check_role(self, request: Request, caller: Caller) -> None:
-        path, method = request.url.path, request.method
+        path, method = request.scope["path"], request.method
         if path == LOGOUT:
             return
         if path.startswith(API):

@@ -39,7 +39,7 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         request = Request(scope, receive)
-        path, method = request.url.path, request.method
+        path, method = request.scope["path"], request.method
         offered = await self._calls.of(path)
         if not offered:
             raise Refused(404, f"no such call; GET {DESCRIPTION} lists them")
@@ -66,8 +66,8 @@ def _question(request: Request, call: Call) -> Question:
         raise Refused(411, "say the length of the body by Content-Length")
     return Question(
         method=request.method,
-        path=quote(request.url.path),
-        query=request.url.query,
+        path=quote(request.scope["path"]),
+        query=request.scope["query_string"].decode("latin-1"),
         upload=request.stream() if changes else None,
         length=int(length) if changes else 0,
         content_type=request.headers.get("content-type", ""),

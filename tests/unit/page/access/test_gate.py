@@ -77,9 +77,11 @@ async def test_a_change_is_asked_in_the_tokens_name(site: Site) -> None:
 
 async def test_a_call_is_asked_as_it_was_checked(site: Site) -> None:
     async with site.client("operator") as client:
-        for path in ("/v1/areas%2f..%2frecords", "/v1/messages/%2e%2e", "/v1//records", "/v1/%72ecords"):
-            await client.get(path)
-    assert [question.path for question in site.asked] == ["/v1/messages/.."]
+        for path in ("/v1/areas%2f..%2frecords", "/v1//records", "/v1/%72ecords", "/v1/areas%3F/content"):
+            assert (await client.get(path)).status_code == 404
+        await client.get("/v1/messages/%2e%2e?a=%3F")
+        await client.get("/v1/messages/a%3Fb%23")
+    assert [each.target for each in site.asked] == ["/v1/messages/..?a=%3F", "/v1/messages/a%3Fb%23"]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,16 @@ async def test_a_browser_without_a_session_is_sent_to_the_login(site: Site) -> N
         piece = await client.get("/", headers={"HX-Request": "true"})
     assert (page.status_code, page.headers["location"]) == (303, "/login")
     assert (piece.status_code, piece.headers["hx-redirect"]) == (401, "/login")
+    assert site.asked == []
+
+
+async def test_no_address_passes_for_the_logins(site: Site) -> None:
+    site.control.answers["/v1/areas"] = said([])
+    async with site.client() as client:
+        for path in ("/login%3F", "/login%23", "/login/", "//login", "/login;x", "/LOGIN", "/static%2f..%2f"):
+            assert (await client.get(path)).status_code in (303, 404)
+        for path in ("/v1/areas%3F", "/static/../v1/areas", "/static/%2e%2e/v1/areas", "/login/../v1/areas"):
+            assert (await client.get(path)).status_code in (303, 401, 404)
     assert site.asked == []
 
 
