@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mqcd.core.ports import Clock
 from mqcd.page.access.access import Access
 from mqcd.page.client import Client
+from mqcd.page.recorder import Recorder
 from mqcd.page.terms import Terms
 
 
@@ -18,3 +19,4 @@ class Parts:
     client: Client
     clock: Clock
     access: Access
+    recorder: Recorder

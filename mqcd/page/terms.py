@@ -23,6 +23,8 @@ class Terms:
     page: PageSettings
     control: Path
     """The server's control socket."""
+    advice: Path
+    """Directory of the advice files."""
     log: LogSettings
     hosts: Hosts
 

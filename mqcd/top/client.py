@@ -29,8 +29,8 @@ from rich.text import Text
 
 from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock
+from mqcd.core.samples import Rows, Sample, View, parse, view
 from mqcd.net.control_client import Control, NoAnswer, ask, why
-from mqcd.top.data import Rows, Sample, View, parse, view
 from mqcd.top.screen import screen
 
 ASK_SECONDS = 3.0

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from mqcd.core.display import printable, size, span
 from mqcd.core.events import format_time
-from mqcd.top.data import MOST_DESTINATIONS, View
+from mqcd.core.samples import MOST_DESTINATIONS, View
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _AREA_STYLES = {"incoming": "cyan", "deferred": "yellow", "bounces": "red", "held": "magenta"}

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from mqcd.core.samples import MOST_DESTINATIONS
 from mqcd.deliver.health.watchdog import Stuck
 from mqcd.deliver.lanes.lane import LaneState
 from mqcd.ops.last_replies import LastReply
-from mqcd.top.data import MOST_DESTINATIONS
 
 NO_RULES: Mapping[str, str] = {}
 

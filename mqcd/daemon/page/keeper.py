@@ -42,7 +42,13 @@ _BUFFER = 1 << 12
 def terms_of(settings: Settings) -> Terms:
     """What the process needs of the settings."""
     ops = settings.ops
-    return Terms(page=ops.page, control=ops.control.path, log=ops.log, hosts=ops_hosts(settings))
+    return Terms(
+        page=ops.page,
+        control=ops.control.path,
+        advice=ops.advice.rootpath,
+        log=ops.log,
+        hosts=ops_hosts(settings),
+    )
 
 
 def check_page(settings: Settings, conf: Path | None) -> None:

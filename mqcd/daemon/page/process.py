@@ -72,6 +72,7 @@ async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.
     from mqcd.page.app import make_app
     from mqcd.page.client import ControlClient
     from mqcd.page.parts import Parts
+    from mqcd.page.recorder import Recorder
     from mqcd.page.serve import BACKLOG, serve
 
     clock = SystemClock()
@@ -83,10 +84,13 @@ async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.
     fields = {"at": format_time(clock.now()), "level": "info", "event": "listening", "name": "page"}
     output.event(lambda: {**fields, "address": name[0], "port": name[1]})
     output.flush()
+    client = ControlClient(terms.control)
     holders = Holders(terms.page.tokens, clock, Disk())
     access = Access(holders, clock, open_to_all=terms.page.open, secure=terms.secure)
-    parts = Parts(terms=terms, client=ControlClient(terms.control), clock=clock, access=access)
+    recorder = Recorder(client, clock)
+    parts = Parts(terms=terms, client=client, clock=clock, access=access, recorder=recorder)
     saving = asyncio.ensure_future(holders.run())
+    recording = asyncio.ensure_future(recorder.run())
     try:
         await serve(make_app(parts), terms, sockets, ended, clock)
         saving.cancel()
@@ -95,6 +99,7 @@ async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.
         log.error("the page cannot be served: %s", error)
         return 1
     finally:
+        recording.cancel()
         output.stop()
     return 0
 

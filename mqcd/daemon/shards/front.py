@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcd.core.errors import DecodeError
+from mqcd.core.samples import MOST_DESTINATIONS
 from mqcd.daemon.control.batches import BATCH, BATCHES, SAMPLE, name_of, parse_order
 from mqcd.daemon.control.retrying import parse_retry
 from mqcd.daemon.control.ruling import CANCEL, RULES, fields_in
@@ -27,7 +28,6 @@ from mqcd.ops.http.pages import JSON, LINES
 from mqcd.ops.http.server import Action, Answer, Page, Request, Resource
 from mqcd.ops.metrics.merge import Merger
 from mqcd.ops.metrics.metrics import OPENMETRICS
-from mqcd.top.data import MOST_DESTINATIONS
 
 log = logging.getLogger("mqcd.daemon")
 

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
 from mqcd.page.access.gate import STATIC
-from mqcd.page.client import ServerDown
 from mqcd.page.parts import Parts
+from mqcd.page.ui.advice import AdvicePages
+from mqcd.page.ui.destinations import Destinations
+from mqcd.page.ui.events import event_routes
 from mqcd.page.ui.login import login_routes
-from mqcd.page.ui.templates import STATIC_FILES, render
+from mqcd.page.ui.overview import Overview
+from mqcd.page.ui.queue.acting import Acting
+from mqcd.page.ui.queue.batches import BatchPages
+from mqcd.page.ui.queue.browser import Browser
+from mqcd.page.ui.queue.message import Messages
+from mqcd.page.ui.rules import Rules
+from mqcd.page.ui.server import ServerPages
+from mqcd.page.ui.templates import STATIC_FILES
 
 
 def routes(parts: Parts) -> list[BaseRoute]:
     """All of the page."""
-
-    async def overview(request: Request) -> Response:
-        try:
-            ready = await parts.client.get("/readyz")
-        except ServerDown as down:
-            return render("overview.html", request, status=503, state="does not answer", reason=str(down))
-        state = "is ready" if ready.good else "is not ready"
-        return render("overview.html", request, state=state, reason="" if ready.good else ready.text)
-
     return [
-        Route("/", overview),
+        *Overview(parts.client, parts.recorder).routes(),
+        *Browser(parts.client, parts.clock).routes(),
+        *Acting(parts.client, parts.clock).routes(),
+        *BatchPages(parts.client, parts.clock).routes(),
+        *Messages(parts.client, parts.clock).routes(),
+        *Destinations(parts.client).routes(),
+        *Rules(parts.client).routes(),
+        *AdvicePages(parts.terms.advice).routes(),
+        *ServerPages(parts.client, parts.clock).routes(),
+        *event_routes(),
         *login_routes(parts.access),
         Mount(STATIC, StaticFiles(directory=STATIC_FILES)),
     ]

@@ -18,6 +18,7 @@ from mqcd.page.api.calls import DESCRIPTION
 from mqcd.page.app import make_app
 from mqcd.page.client import Question
 from mqcd.page.parts import Parts
+from mqcd.page.recorder import Recorder
 from mqcd.page.terms import Terms
 from tests.fakes.clock import FakeClock
 from tests.fakes.control import FakeControl, described, said
@@ -68,12 +69,20 @@ class Site:
 
     @property
     def terms(self) -> Terms:
-        return Terms(page=self.page, control=Path("control.sock"), log=LogSettings(), hosts=OneHost())
+        return Terms(
+            page=self.page,
+            control=Path("control.sock"),
+            advice=self.directory / "advice",
+            log=LogSettings(),
+            hosts=OneHost(),
+        )
 
     def app(self) -> Starlette:
         terms = self.terms
         access = Access(self.holders, self.clock, open_to_all=self.page.open, secure=terms.secure)
-        return make_app(Parts(terms=terms, client=self.control, clock=self.clock, access=access))
+        recorder = Recorder(self.control, self.clock)
+        parts = Parts(terms=terms, client=self.control, clock=self.clock, access=access, recorder=recorder)
+        return make_app(parts)
 
     def client(self, name: str = "") -> httpx.AsyncClient:
         """A program that shows this token; "" = none."""

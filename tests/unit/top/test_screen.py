@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mqcd.top.data import MOST_DESTINATIONS, View
+from mqcd.core.samples import MOST_DESTINATIONS, View
 from mqcd.top.screen import screen, sparkline
 
 DATA = Path(__file__).parents[2] / "data" / "top"

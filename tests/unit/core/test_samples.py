@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from mqcd.top.data import RATES, SPAN, Sample, Series, parse, view
+from mqcd.core.samples import RATES, SPAN, Sample, Series, parse, view
 
 PAGE = """\
 # HELP mqcd_x_total Things.

@@ -1,0 +1,77 @@
+"""Questions to the server whose answers stand side by side on a page: one that fails spoils no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from mqcd.page.client import Answer, Client, ServerDown
+
+AT_ONCE_S = 0.2
+"""How long a page waits for what it shows at first; what takes longer is loaded after it."""
+
+_NO_PAGE = "no such page"
+_OLDER = "It is older than this page: restart it."
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """What came of a question."""
+
+    value: Any = None
+    """The JSON value; None: there is none."""
+    trouble: str = ""
+    """Why there is none, for the reader; "" = there is one."""
+    offered: bool = True
+    """False: the server has no such page; it is of another version."""
+    missing: bool = False
+    """True: the page is there, and what was asked for is not."""
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Where the value is a list of objects."""
+        return self.value if isinstance(self.value, list) else []
+
+
+def heard(answer: Answer) -> Said:
+    """An answer as the page takes it."""
+    if answer.status == HTTPStatus.NOT_FOUND:
+        if _NO_PAGE in answer.text:
+            return Said(trouble=_OLDER, offered=False)
+        return Said(trouble=answer.text, missing=True)
+    if not answer.good:
+        return Said(trouble=answer.text or f"the server answers with status {answer.status}")
+    try:
+        return Said(value=answer.json())
+    except ServerDown as down:
+        return Said(trouble=str(down))
+
+
+async def get(client: Client, path: str, query: Mapping[str, str] = {}) -> Said:
+    """Ask for a page of JSON."""
+    try:
+        return heard(await client.get(path, query))
+    except ServerDown as down:
+        return Said(trouble=str(down))
+
+
+async def post(client: Client, path: str, fields: Mapping[str, object], author: str) -> Said:
+    """Ask for a change, or for what it would be."""
+    try:
+        return heard(await client.post(path, fields, author))
+    except ServerDown as down:
+        return Said(trouble=str(down))
+
+
+async def at_once(asked: Awaitable[Made], seconds: float = AT_ONCE_S) -> Made | None:
+    """What comes of it if it comes soon; None otherwise, and the question is given up."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await asked
+    except TimeoutError:
+        return None

@@ -1,0 +1,125 @@
+"""Destinations with mail, the worst first: why each is slow, in words, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from mqcd.page.access.gate import caller_of
+from mqcd.page.client import Client
+from mqcd.page.ui.asking import at_once, get, post
+from mqcd.page.ui.formats import duration
+from mqcd.page.ui.forms import asked, link, onwards, posted
+from mqcd.page.ui.queue.conditions import problem, quoted
+from mqcd.page.ui.templates import render
+
+_COLUMNS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "destination": ("Destination", lambda row: row["destination"]),
+    "oldest": ("Oldest", lambda row: -(row["oldest_ms"] or 0)),
+    "waiting": ("Waiting", lambda row: -row["waiting"]),
+    "connections": ("Connections", lambda row: -row["connections"]),
+}
+"""Names that a table is sorted by: the heading, and the key."""
+
+
+class Destinations:
+    """Its pages."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def routes(self) -> list[BaseRoute]:
+        """The page, its table, and its two orders."""
+        return [
+            Route("/destinations", self._page),
+            Route("/destinations/rows", self._rows),
+            Route("/destinations/suspend", self._suspend, methods=["GET"]),
+            Route("/destinations/suspend", self._suspended, methods=["POST"]),
+        ]
+
+    async def _page(self, request: Request) -> Response:
+        values = await at_once(self._values(request))
+        return render("destinations.html", request, values=values, sort=asked(request).get("sort"))
+
+    async def _rows(self, request: Request) -> Response:
+        return render("parts/destinations.html", request, **await self._values(request))
+
+    async def _values(self, request: Request) -> Mapping[str, Any]:
+        said = await get(self._client, "/v1/destinations")
+        sort, backwards = asked(request).get("sort"), asked(request).get("backwards") == "Y"
+        rows = [_row(row) for row in said.rows]
+        if sort in _COLUMNS:
+            rows.sort(key=_COLUMNS[sort][1], reverse=backwards)
+        return {
+            "trouble": said.trouble,
+            "rows": rows,
+            "columns": {name: heading for name, (heading, _) in _COLUMNS.items()},
+            "sort": sort,
+            "backwards": backwards,
+        }
+
+    async def _suspend(self, request: Request) -> Response:
+        return render("suspend.html", request, name=asked(request).get("name"), given={}, trouble="")
+
+    async def _suspended(self, request: Request) -> Response:
+        form = await posted(request)
+        name = form.get("name")
+        fields: dict[str, object] = {"action": "suspend", "where": f"site = {quoted(name)}"}
+        fields |= {each: form.get(each) for each in ("reason", "for") if form.get(each)}
+        said = await post(self._client, "/v1/rules", fields, caller_of(request).author)
+        if said.value is None:
+            given = {each: form.get(each) for each in ("reason", "for")}
+            status = HTTPStatus.BAD_REQUEST
+            return render(
+                "suspend.html", request, status=status, name=name, given=given, trouble=said.trouble
+            )
+        return onwards("/destinations")
+
+
+def _row(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With its state in words, and the links of its mail."""
+    name = str(row["destination"])
+    where = selecting(name)
+    return {
+        **row,
+        "state": state(row),
+        "why": row.get("why_text") or why(row),
+        "rule": row.get("rule"),
+        "mail": link("/queue", {"where": where}) if where else "",
+        "retry": link("/act", {"action": "retry", "scope": "all", "where": where}) if where else "",
+        "suspend": link("/destinations/suspend", {"name": name}),
+    }
+
+
+def selecting(name: str) -> str:
+    """A condition on the recipients of a destination, where records show it; "" where none does."""
+    conditions = (f"site = {quoted(name)}", f"domain = {quoted(name)}")
+    usable = (each for each in conditions if ":" not in name and problem(each, 0) is None)
+    return next(usable, "")
+
+
+def state(row: Mapping[str, Any]) -> Sequence[str]:
+    """A word, and how it is coloured."""
+    if row.get("rule") and row["suspended"]:
+        return "suspended", "warning"
+    if row["suspended"]:
+        return "dead", "alarm"
+    return ("slowed", "warning") if row.get("rule") else ("open", "good")
+
+
+def why(row: Mapping[str, Any]) -> str:
+    """Why mail waits, where the server does not say so itself."""
+    if row["suspended"] and row.get("rule"):
+        return "a rule suspends it"
+    if row["suspended"]:
+        return f"no server accepts connections; next probe in {duration(row['probe_in_ms'])}"
+    if row["rate_in_ms"]:
+        return f"a rate holds it back; the next recipient may go in {duration(row['rate_in_ms'])}"
+    if row["waiting"] and row["connections"] > row["idle"]:
+        return "all its connections are at work"
+    return "its mail waits for the next attempt" if row["oldest_ms"] else "nothing holds it back"

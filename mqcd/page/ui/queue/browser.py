@@ -1,0 +1,128 @@
+"""The list of recipients that a condition selects, part by part.
+
+What has to look through the queue (the list, the count) is loaded after the page, and never waited for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from mqcd.core.ports import Clock
+from mqcd.page.client import Client
+from mqcd.page.ui.asking import get
+from mqcd.page.ui.forms import Form, asked, link
+from mqcd.page.ui.queue.actions import ACTIONS
+from mqcd.page.ui.queue.conditions import problem, suggestions
+from mqcd.page.ui.templates import render
+
+ROWS = 50
+SORTS = ("", "age")
+_KNOWN_MS = 10_000
+_MOST_FACETS = 5
+
+
+class Browser:
+    """Its pages."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._known: tuple[int, Mapping[str, Sequence[str]]] = 0, {}
+
+    def routes(self) -> list[BaseRoute]:
+        """The page, its parts, and the help of its box."""
+        return [
+            Route("/queue", self._page),
+            Route("/queue/rows", self._rows),
+            Route("/queue/count", self._count),
+            Route("/queue/complete", self._complete),
+        ]
+
+    async def _page(self, request: Request) -> Response:
+        form = asked(request)
+        where = form.get("where")
+        wrong = problem(where, self._clock.now())
+        # Without scripts nothing is loaded later: then the list is waited for.
+        rows = await self._found(form) if form.get("wait") and wrong is None else None
+        return render(
+            "queue.html",
+            request,
+            status=400 if wrong else 200,
+            where=where,
+            wrong=wrong,
+            sort=form.get("sort"),
+            rows=rows,
+            query=link("", _kept(form)),
+        )
+
+    async def _rows(self, request: Request) -> Response:
+        return render("parts/rows.html", request, **await self._found(asked(request)))
+
+    async def _found(self, form: Form) -> Mapping[str, Any]:
+        query = {name: value for name, value in _kept(form).items() if value}
+        said = await get(self._client, "/v1/recipients", {**query, "limit": str(ROWS)})
+        value = said.value or {}
+        rows = value.get("rows", [])
+        onward = {**_kept(form), "after": value.get("next") or ""}
+        return {
+            "trouble": said.trouble,
+            "offered": said.offered,
+            "rows": rows,
+            "next": link("/queue", onward) if onward["after"] else "",
+            "first": link("/queue", {**onward, "after": ""}) if form.get("after") else "",
+            "where": form.get("where"),
+            "now": self._clock.now(),
+            "facets": facets(rows),
+            "left_out": value.get("left_out", []),
+            "actions": ACTIONS,
+        }
+
+    async def _count(self, request: Request) -> Response:
+        where = asked(request).get("where")
+        said = await get(self._client, "/v1/count", {"where": where} if where else {})
+        return render("parts/count.html", request, trouble=said.trouble, counted=said.value)
+
+    async def _complete(self, request: Request) -> Response:
+        form = asked(request)
+        text, at = request.query_params.get("text", ""), form.get("at")
+        cursor = int(at) if at.isdecimal() and len(at) < 6 else len(text)
+        found = suggestions(text, cursor, await self._values())
+        return JSONResponse([{"text": each.text, "gloss": each.gloss, "start": each.start} for each in found])
+
+    async def _values(self) -> Mapping[str, Sequence[str]]:
+        """Values that mail in the queue has."""
+        taken, known = self._known
+        if known and self._clock.monotonic() - taken < _KNOWN_MS:
+            return known
+        said = await get(self._client, "/v1/destinations")
+        names = [str(row["destination"]) for row in said.rows if "destination" in row]
+        known = {"site": names, "domain": [name for name in names if ":" not in name and "/" not in name]}
+        self._known = self._clock.monotonic(), known
+        return known
+
+
+def _kept(form: Form) -> dict[str, str]:
+    """What each part of the list is asked for with."""
+    sort = form.get("sort")
+    return {"where": form.get("where"), "sort": sort if sort in SORTS else "", "after": form.get("after")}
+
+
+def facets(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """What most of some rows have in common: who floods, and what refuses."""
+    fields = {
+        "sender": Counter(str(row["sender"]) for row in rows if row["sender"]),
+        "domain": Counter(str(row["recipient"]).rpartition("@")[2] for row in rows),
+        "status": Counter(str(row["status"]) for row in rows if row["status"]),
+    }
+    return [
+        {"field": name, "value": value, "count": count}
+        for name, counts in fields.items()
+        for value, count in counts.most_common(_MOST_FACETS)
+        if count > 1
+    ]

@@ -1,0 +1,131 @@
+"""The overview in its states, and what it says needs attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mqcd.core.samples import Sample, Series, view
+from mqcd.page.recorder import KEPT_MS, STEP_MS, Recorder
+from mqcd.page.ui.attention import State, Weight, findings
+from tests.fakes.clock import FakeClock
+from tests.fakes.control import FakeControl, refusal, said
+from tests.unit.page.support import Site
+from tests.unit.page.ui.answers import METRICS, destination, of_server, text
+from tests.unit.page.ui.seen import Seen
+
+
+def sample(second: float, against: str = "", **values: Mapping[Any, float]) -> Sample:
+    metrics: dict[str, Series] = {f"mqcd_{name}": series for name, series in values.items()}
+    return Sample(
+        taken=second,
+        at=int(second * 1000),
+        metrics={"mqcd_build_info": {("9",): 1}, **metrics},
+        against=against,
+    )
+
+
+def found(*samples: Sample, **known: Any) -> list[tuple[Weight, str]]:
+    state = State(view=view(samples), samples=samples, **known)
+    return [(each.weight, each.text) for each in findings(state)]
+
+
+async def test_a_quiet_server_needs_nothing(open_site: Site) -> None:
+    open_site.control.answers = {
+        "/readyz": text("ok\n"),
+        "/metrics": text(METRICS),
+        "/v1/destinations": said([]),
+    }
+    async with open_site.client() as client:
+        answer = await client.get("/")
+    assert answer.status_code == 200
+    assert "Nothing." in Seen(answer.text).words
+    assert "No mail waits for any destination" in Seen(answer.text).words
+
+
+async def test_a_server_that_is_down_is_no_empty_queue(open_site: Site) -> None:
+    open_site.control.down = "no server runs at var/control.sock"
+    async with open_site.client() as client:
+        page, part = await client.get("/"), await client.get("/overview", headers={"HX-Request": "true"})
+    assert (page.status_code, part.status_code) == (503, 200)
+    for answer in (page, part):
+        assert "no server runs at var/control.sock" in answer.text
+        assert "Queued" not in answer.text
+
+
+async def test_a_queue_that_opens_has_no_figures_yet(open_site: Site) -> None:
+    opening = refusal(503, "the queue is not open yet")
+    open_site.control.answers = dict.fromkeys(("/readyz", "/metrics", "/v1/destinations"), opening)
+    async with open_site.client() as client:
+        answer = await client.get("/")
+    assert "the queue is not open yet" in answer.text
+    assert "Queued" not in answer.text
+
+
+async def test_a_paused_part_is_a_finding(open_site: Site) -> None:
+    open_site.control.answers = of_server("deliver")
+    async with open_site.client() as client:
+        answer = await client.get("/overview")
+    assert "Paused by deliver" in answer.text
+
+
+async def test_refreshing_can_be_stopped(open_site: Site) -> None:
+    open_site.control.answers = of_server("x")
+    async with open_site.client() as client:
+        going, stopped = await client.get("/"), await client.get("/?refresh=off")
+    assert any(each.get("hx-trigger") == "every 5s" for each in Seen(going.text).all("div"))
+    assert not any("hx-trigger" in each for each in Seen(stopped.text).all("div"))
+
+
+def test_the_worst_comes_first() -> None:
+    listed = found(
+        sample(0, outcome_unknown_total={(): 2}), sample(60, "no room", outcome_unknown_total={(): 2}),
+        destinations=[destination("mx.test")],
+    )  # fmt: skip
+    assert [weight for weight, _ in listed] == [Weight.ALARM, Weight.WARNING, Weight.NOTE]
+    assert "no room" in listed[0][1]
+    assert "mx.test" in listed[1][1]
+
+
+def test_a_disk_that_fills_is_foretold() -> None:
+    free = [sample(at, disk_free_bytes={("queue",): 1e9 - at * 1e6}) for at in (0.0, 100, 200, 300)]
+    [(weight, words)] = found(*free)
+    assert weight is Weight.ALARM
+    assert "queue is full in 11m" in words
+    assert found(*[sample(at, disk_free_bytes={("queue",): 1e9}) for at in (0.0, 300)]) == []
+
+
+def test_attempts_that_mostly_fail_are_told_with_their_class() -> None:
+    replies = {("policy", "4xx", "deferred"): 90.0, ("success", "2xx", "delivered"): 10.0}
+    [(weight, words)] = found(sample(0, replies_total={}), sample(60, replies_total=replies))
+    assert (weight, words[:3]) == (Weight.WARNING, "90%")
+    assert "policy" in words
+    few = {labels: count / 10 for labels, count in replies.items()}
+    assert found(sample(0, replies_total={}), sample(60, replies_total=few)) == []
+
+
+def test_a_flood_is_told() -> None:
+    grown = [sample(at, queue_recipients={("incoming",): at * 100}) for at in (0.0, 60, 120)]
+    [(weight, words)] = found(*grown)
+    assert weight is Weight.WARNING
+    assert "12,000 recipients more" in words
+
+
+def test_mail_that_cannot_be_stored_is_an_alarm() -> None:
+    refused = {("store",): 3.0, ("relay",): 900.0}
+    [(weight, words)] = found(sample(0, refused_total={}), sample(60, refused_total=refused))
+    assert weight is Weight.ALARM
+    assert "3 messages" in words
+
+
+async def test_figures_of_half_an_hour_are_kept() -> None:
+    control, clock = FakeControl(answers={"/readyz": text("ok"), "/metrics": text(METRICS)}), FakeClock()
+    recorder = Recorder(control, clock)
+    for _ in range(KEPT_MS // STEP_MS + 20):
+        clock.advance(STEP_MS)
+        await recorder.fresh()
+    samples = recorder.samples()
+    assert (samples[-1].taken - samples[0].taken) * 1000 == KEPT_MS
+    asked = len(control.asked)
+    assert await recorder.fresh() is samples[-1]
+    assert len(control.asked) == asked
