@@ -8,7 +8,7 @@ from mqcd.config.settings import Settings
 from mqcd.core.ports import Clock, Notifier, Observer, Resolver
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.daemon.control.batches import Batches
-from mqcd.daemon.control.effects import Effects
+from mqcd.daemon.control.effects import Effects, Replies
 from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.control.ruling import Ruling
 from mqcd.daemon.derived import own_names
@@ -79,4 +79,5 @@ def make_rules(
     clock, speaks = parts.clock, role is None or role.shard == 0
     effects = Effects(parts.store, deliverer, batches, clock, log_event, speaks=speaks)
     book = RuleBook(rules_path(settings), clock, effects)
+    deliverer.on_effect(Replies(book, clock, log_event))
     return Rules(book, effects, Ruling(book, deliverer, batches, clock, log_event))

@@ -41,6 +41,7 @@ from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
 from mqcd.deliver.patrol import Patrol
 from mqcd.deliver.placing import Placing, Suppressed
 from mqcd.deliver.recording import Recorder
+from mqcd.deliver.replying import Effect
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.standing import Standing
 from mqcd.deliver.terms import Terms, bounds_of
@@ -150,6 +151,10 @@ class Deliverer:
         self._dry_until = 0
         self._event.set()
         return freed
+
+    def on_effect(self, heard: Callable[[Effect], None]) -> None:
+        """Report to `heard` what replies mean for destinations."""
+        self._settling.on_effect = heard
 
     def probe(self, domains: Collection[str] | None) -> None:
         """Try suspended destinations of mail for `domains` (None = all) now, by one recipient each."""

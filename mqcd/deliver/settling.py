@@ -16,6 +16,8 @@ from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Give
 from mqcd.deliver.lanes.parking import Judged, part
 from mqcd.deliver.recording import Recorder
+from mqcd.deliver.replying import Effect, by_rules
+from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.smtp.exchange import Outcome
 from mqcd.deliver.standing import Taken
 from mqcd.deliver.terms import Terms
@@ -41,6 +43,18 @@ class Settling:
         self.notifier = notifier
         self.on_verdicts: Callable[[Sequence[Settlement]], None] = _ignore
         """Hears of verdicts before they are recorded."""
+        self.on_effect: Callable[[Effect], None] = _ignore
+        """Hears what replies mean for a destination."""
+
+    def judge(self, outcome: Outcome, hop: Hop, domain: str) -> Outcome:
+        """The outcome of an attempt by the reply rules."""
+        rules = self._terms.settings.rules
+        if not rules:
+            return outcome
+        outcome, effect = by_rules(rules, outcome, domain, hop.destination)
+        if effect is not None:
+            self.on_effect(effect)
+        return outcome
 
     def park(self, recipients: Sequence[Recipient], after: int = 0) -> None:
         """Give recipients back without a verdict, due again in `after` ms."""
@@ -141,8 +155,8 @@ class Settling:
             )
 
 
-def _ignore(settlements: Sequence[Settlement]) -> None:
-    """No other part wants to hear of verdicts."""
+def _ignore(_: object) -> None:
+    """No other part wants to hear of it."""
 
 
 def _no_attempt(judged: Judged, now: int) -> Attempt:

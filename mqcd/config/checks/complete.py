@@ -15,6 +15,7 @@ from mqcd.config.blocks import default_of
 from mqcd.config.checks.faults import Faults
 from mqcd.config.checks.lmtp import lmtp_of_listeners
 from mqcd.config.checks.page import page, with_page
+from mqcd.config.checks.rules import reply_rules
 from mqcd.config.checks.tls import tls_of_listeners, tls_of_relays
 from mqcd.config.kinds.overriding import given as given_in
 from mqcd.config.settings import (
@@ -432,5 +433,6 @@ _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (
     _own_listeners,
     _zones,
     _destinations,
+    reply_rules,
     _senders,
 )

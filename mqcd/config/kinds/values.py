@@ -122,6 +122,19 @@ class Direction(enum.Enum):
     BOTH = "both"
 
 
+class ReplyAction(enum.Enum):
+    """What a reply of a next hop leads to besides what it says."""
+
+    DEFER = "defer"
+    """It counts as temporary."""
+    BOUNCE = "bounce"
+    """It counts as permanent."""
+    SUSPEND = "suspend"
+    """Its destination is suspended for a time."""
+    SLOW = "slow"
+    """Its destination gets fewer connections, or a lower rate, for a time."""
+
+
 class TlsPolicy(enum.Enum):
     """What a next hop's TLS has to be."""
 

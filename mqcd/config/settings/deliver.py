@@ -5,7 +5,7 @@
 import dataclasses
 
 from mqcd.config.blocks import block, many, setting
-from mqcd.config.kinds.fields import DELAY, YES_NO, Choice, Count, Duration, Listed, Optional, RateKind
+from mqcd.config.kinds.fields import DELAY, YES_NO, Choice, Count, Duration, Line, Listed, Optional, RateKind
 from mqcd.config.kinds.names import (
     DOMAIN_PATTERN,
     HEADER,
@@ -18,9 +18,10 @@ from mqcd.config.kinds.names import (
     NetworkKind,
     SourceKind,
 )
-from mqcd.config.kinds.values import HostPort, Network, Rate, Source, TlsPolicy
+from mqcd.config.kinds.values import HostPort, Network, Rate, ReplyAction, Source, TlsPolicy
 from mqcd.config.settings.client import AuthSettings, ClientSettings, SslSettings
 from mqcd.config.settings.logs import AuditSettings
+from mqcd.core.smtp.classes import OutcomeClass
 from mqcd.core.units import HOUR, SECOND
 
 
@@ -186,6 +187,46 @@ class SenderSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ReplyRuleSettings:
+    """What replies of next hops lead to; of several that fit, the first counts."""
+
+    match: str = setting(
+        "*",
+        "reply, code first, as a shell pattern such as 4?? *too many*; * = any that refuses",
+        Line(),
+        at="@match",
+    )
+    kind: OutcomeClass | None = setting(
+        None, "class of the reply, such as policy; none = any", Optional(Choice(OutcomeClass)), at="@class"
+    )
+    destination: str = setting(
+        "*", "recipient domain, or pattern of the names of MX hosts", DOMAIN_PATTERN, at="@destination"
+    )
+    action: ReplyAction = setting(
+        ReplyAction.DEFER,
+        "defer, bounce, suspend or slow; must be given",
+        Choice(ReplyAction),
+        at="@action",
+        required=True,
+    )
+    span: int | None = setting(
+        None,
+        "how long a destination is suspended or slowed down; must be given for these",
+        Optional(Duration(least=1)),
+        at="@for",
+    )
+    rate: Rate | None = setting(
+        None, "slow: most recipients tried there in a time; none = no limit", Optional(RateKind()), at="@rate"
+    )
+    maxserverconnections: int | None = setting(
+        None,
+        "slow: connections at once; none = 1, with a rate as many as before",
+        Optional(Count(least=1)),
+        at="@maxserverconnections",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class DeliverSettings(AuditSettings):
     """Mail out."""
 
@@ -225,4 +266,5 @@ class DeliverSettings(AuditSettings):
     zones: tuple[ZoneSettings, ...] = many(ZoneSettings, "zone")
     destinations: tuple[DestinationSettings, ...] = many(DestinationSettings, "destination")
     senders: tuple[SenderSettings, ...] = many(SenderSettings, "sender")
+    rules: tuple[ReplyRuleSettings, ...] = many(ReplyRuleSettings, "rule")
     dns: DnsSettings = block(DnsSettings())

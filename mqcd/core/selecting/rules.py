@@ -6,17 +6,21 @@ comes first in `RuleAction`, and of those the oldest: what is kept back is neith
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
+from mqcd.core.address import normal_domain
 from mqcd.core.events import site_of
 from mqcd.core.model import Action, Batch, Recipient, Word
 from mqcd.core.queueing.amendment import last_action
-from mqcd.core.selecting.where import Predicate, Where
+from mqcd.core.selecting.where import Compare, Node, Predicate, Where
+from mqcd.core.selecting.where_fields import IN
 
 SITE = "site"
+SERVER = "server"
+"""The author of rules that follow from reply rules."""
 _OF_DESTINATION = frozenset({"domain", SITE})
 _TIMED = frozenset({"age", "due"})
 _STEP_MS = 1000
@@ -116,6 +120,8 @@ class _Compiled:
     matches: Predicate[Subject]
     at: int
     """When its condition was last reckoned, 0 = the time does not matter."""
+    place: int
+    """Its turn among all rules."""
 
 
 class RuleSet:
@@ -123,13 +129,27 @@ class RuleSet:
 
     def __init__(self, rules: Sequence[StandingRule] = ()) -> None:
         ordered = sorted(rules, key=lambda rule: (_ORDER[rule.action], rule.at, rule.id))
-        self._compiled = [_compile(rule, rule.at) for rule in ordered]
+        self._general: list[_Compiled] = []
+        self._named: dict[tuple[str, str], list[_Compiled]] = {}
+        """By field and value: rules that say no more than that. There may be one for each of many sites."""
+        for place, rule in enumerate(ordered):
+            compiled = _compile(rule, rule.at, place)
+            names = _names(rule.where.root)
+            for name in names:
+                self._named.setdefault(name, []).append(compiled)
+            if not names:
+                self._general.append(compiled)
 
     def __bool__(self) -> bool:
-        return bool(self._compiled)
+        return bool(self._general or self._named)
 
-    def __iter__(self) -> Iterator[StandingRule]:
-        return (each.rule for each in self._compiled)
+    def _about(self, subject: Subject) -> Sequence[_Compiled]:
+        """The rules that may select it, in their order."""
+        if not self._named:
+            return self._general
+        keys = ("domain", subject.recipient.domain), (SITE, subject.site.lower())
+        found = [each for key in keys for each in self._named.get(key, ())]
+        return sorted([*self._general, *found], key=attrgetter("place")) if found else self._general
 
     def find(self, recipient: Recipient, destination: str | None, now: int) -> StandingRule | None:
         """The rule that counts for a recipient at wall time `now`; None without one.
@@ -138,12 +158,12 @@ class RuleSet:
         nothing. A recipient that an operator has released is not held before its next verdict.
         """
         subject = Subject(recipient, "" if destination is None else site_name(destination))
-        for each in self._compiled:
+        for each in self._about(subject):
             rule = each.rule
             if rule.ended(now) or (destination is None and not rule.of_records):
                 continue
             if each.at and abs(now - each.at) >= _STEP_MS:
-                each.matches, each.at = _compile(rule, now).matches, now
+                each.matches, each.at = _compile(rule, now, each.place).matches, now
             if each.matches(subject) and not _is_exempt(rule, recipient):
                 return rule
         return None
@@ -160,9 +180,17 @@ def _is_exempt(rule: StandingRule, recipient: Recipient) -> bool:
     return last_action(recipient) is Action.RELEASE
 
 
-def _compile(rule: StandingRule, now: int) -> _Compiled:
+def _compile(rule: StandingRule, now: int, place: int) -> _Compiled:
     timed = bool(rule.where.fields & _TIMED)
-    return _Compiled(rule, replace(rule.where, now=now).on(_read), now if timed else 0)
+    return _Compiled(rule, replace(rule.where, now=now).on(_read), now if timed else 0, place)
+
+
+def _names(root: Node) -> list[tuple[str, str]]:
+    """The domains or sites that a condition lists, if that is all it does."""
+    if not isinstance(root, Compare) or root.field not in _OF_DESTINATION or root.op not in ("=", IN):
+        return []
+    form = normal_domain if root.field == "domain" else str.lower
+    return [(root.field, form(each)) for each in root.values]
 
 
 def _read(path: str) -> Callable[[Subject], Any]:

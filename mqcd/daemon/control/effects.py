@@ -3,22 +3,28 @@
 * Mail that waits for its turn in delivery is judged again at once. What waits elsewhere is judged when it is
   claimed; for `hold` and `bounce` a batch of the rule's id does it earlier, where it finds the mail.
 * A start begins no such batch: what the last run left undone is found by claims.
+* `Replies` makes a rule of what a reply means for its destination, at once.
 * When a suspension is cancelled its mail is due at once.
 * What a rule has held or bounced stays so when it ends; `mqcd queue undo ID` takes it back.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
+from mqcd.core.display import printable
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock, QueueStore
-from mqcd.core.selecting.rules import RuleAction, StandingRule
+from mqcd.core.selecting.rules import SERVER, SITE, RuleAction, StandingRule
 from mqcd.core.selecting.selection import Selection
-from mqcd.daemon.control.batches import Batches, Order
+from mqcd.core.selecting.where import Compare, Where, parse_where
+from mqcd.daemon.control.batches import Batches, Order, name_of
 from mqcd.daemon.control.retrying import LogEvent
-from mqcd.daemon.rules.book import Rules
+from mqcd.daemon.rules.book import MOST_RULES, RuleBook, Rules
+from mqcd.daemon.rules.form import MOST_TEXT
+from mqcd.deliver.replying import Effect
 from mqcd.deliver.service import Deliverer
 
 log = logging.getLogger("mqcd.daemon")
@@ -78,6 +84,64 @@ class Effects:
     def _selection(self, rule: StandingRule) -> Selection:
         """The mail in the queue that it selects, as far as the sites of domains are known."""
         return Selection(where=rule.where.resolved(self._deliverer.sites()))
+
+
+class Replies:
+    """Makes the standing rules that reply rules ask for, each once while it stands."""
+
+    def __init__(self, book: RuleBook, clock: Clock, log_event: LogEvent) -> None:
+        self._book = book
+        self._clock = clock
+        self._log_event = log_event
+        self._tasks: dict[tuple[RuleAction, str], asyncio.Task[None]] = {}
+        """By action and condition: what is being added."""
+        self._full = False
+
+    def __call__(self, effect: Effect) -> None:
+        """A reply has come; see `deliver.replying`."""
+        action = RuleAction(effect.rule.action.value)
+        where = parse_where(str(Compare(SITE, "=", (effect.site,))), self._clock.now(), live=True)
+        key = action, str(where)
+        if key in self._tasks or self._stands(*key):
+            return
+        if self._is_full():
+            return
+        task = asyncio.get_running_loop().create_task(self._add(self._made(effect, action, where)))
+        self._tasks[key] = task
+        task.add_done_callback(lambda _: self._tasks.pop(key))
+
+    def _stands(self, action: RuleAction, where: str) -> bool:
+        return any(
+            rule.action is action and rule.by == SERVER and str(rule.where) == where
+            for rule in self._book.rules.values()
+        )
+
+    def _is_full(self) -> bool:
+        """Whether no further rule may stand; that is logged once."""
+        full = len(self._book.rules) + len(self._tasks) >= MOST_RULES
+        if full and not self._full:
+            log.error("%d rules stand: reply rules suspend and slow no further destination", MOST_RULES)
+        self._full = full
+        return full
+
+    def _made(self, effect: Effect, action: RuleAction, where: Where) -> StandingRule:
+        now, rule = self._clock.now(), effect.rule
+        slow = action is RuleAction.SLOW
+        return StandingRule(
+            id=name_of(action, now),
+            action=action,
+            where=where,
+            at=now,
+            by=SERVER,
+            reason=printable(f"reply rule for {effect.reply}")[:MOST_TEXT],
+            until=now + (rule.span or 0),
+            rate=(rule.rate.count, rule.rate.per) if slow and rule.rate else None,
+            connections=(rule.maxserverconnections or int(not rule.rate)) if slow else 0,
+        )
+
+    async def _add(self, rule: StandingRule) -> None:
+        await self._book.add_now(rule)
+        self._log_event("rule-added", **_about(rule))
 
 
 def _missing(there: Mapping[str, StandingRule], rules: Mapping[str, StandingRule]) -> list[StandingRule]:

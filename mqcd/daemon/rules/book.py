@@ -96,6 +96,7 @@ class RuleBook:
 
     async def _take(self) -> None:
         now = self._clock.now()
+        self._pending = {name: rule for name, rule in self._pending.items() if not rule.ended(now)}
         together = {**self._file, **self._pending}
         after = {name: rule for name, rule in together.items() if not rule.ended(now)}
         if after != self.rules:
@@ -123,7 +124,7 @@ class RuleBook:
         except (StoreUnavailable, DecodeError) as error:
             log.error("%s stands until the server stops: %s", rule, error)
         else:
-            del self._pending[rule.id]
+            self._pending.pop(rule.id, None)
 
     def forget(self, name: str) -> None:
         """A rule that is not in the file stands no longer."""

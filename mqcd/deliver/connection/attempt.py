@@ -191,6 +191,7 @@ def _settle(store: QueueStore, clock: Clock, settling: Settling, link: Link, job
     settlements: list[Settlement] = []
     asked = ""
     for recipient, outcome in zip(job.recipients, link.smtp.outcomes, strict=True):
+        outcome = settling.judge(outcome, job.hop, recipient.domain)
         attempt = attempts.get(outcome.phase)
         if attempt is None:
             attempt = attempts[outcome.phase] = Attempt(

@@ -25,7 +25,7 @@ from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.settling import Settling
-from mqcd.deliver.smtp.exchange import Outcome
+from mqcd.deliver.smtp.exchange import Outcome, Result
 from mqcd.deliver.terms import Terms
 from mqcd.deliver.verdicts import BROKEN, INTERNAL, failure, feedback_of
 
@@ -225,7 +225,8 @@ class Worker:
             at=self._clock.now(),
         )
         outcome = failure(found.reply, found.phase)
-        if found.reply.permanent:
+        outcome = self._settling.judge(outcome, job.hop, job.recipients[0].domain)
+        if outcome.result is Result.BOUNCED:
             self._settle_all(job, outcome, attempt)
             return
         give = self._table.failed(self.lane, now, found.reply)

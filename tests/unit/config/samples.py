@@ -20,6 +20,7 @@ _NEEDED = {
     "sender": ' match="example.net" rate="1/s"',
     "quota": ' by="user"',
     "domain": ' name="held.example"',
+    "rule": ' action="defer"',
 }
 
 

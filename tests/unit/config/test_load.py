@@ -21,6 +21,7 @@ from mqcd.config.settings import (
     QuotaSettings,
     RelaySettings,
     RemoteNetSettings,
+    ReplyRuleSettings,
     Secret,
     ServerNetworkSettings,
     ServerSettings,
@@ -177,6 +178,7 @@ NAMED = {
     ZoneMatchSettings,
     DestinationSettings,
     HeldDomainSettings,
+    ReplyRuleSettings,
 }
 """Blocks that are there only if they are written."""
 
@@ -196,6 +198,7 @@ def test_an_empty_element_has_its_default(place: Place) -> None:
             *deliver.zones,
             *deliver.destinations,
             *settings.queue.held,
+            *deliver.rules,
         )
         [item] = items
         blocks = {ZoneMatchSettings: "matches", AuthSettings: "auth", SslSettings: "ssl"}

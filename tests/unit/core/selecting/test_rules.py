@@ -80,6 +80,26 @@ def test_a_rule_on_sites_waits_for_the_route() -> None:
     assert found(*rules, destination="mx.other.example") == "hold-1"
 
 
+def test_many_rules_on_names_count_as_if_asked_one_by_one() -> None:
+    rules = [
+        rule("suspend", "domain = Example.ORG", number=1),
+        rule("hold", "site in a.example, MX.example", number=2),
+        rule("slow", "domain in b.example, c.example", number=3, connections=1),
+        rule("bounce", "sender = <>", number=4),
+        rule("suspend", "site ~ mx.*", number=5),
+    ]
+    for sender in ("", "s@example.com"):
+        for address in ("x@example.org", "x@b.example", "x@d.example"):
+            for site in ("mx.example", "a.example", "z.example"):
+                one_by_one = [
+                    each.id
+                    for each in sorted(rules, key=lambda each: [*RuleAction].index(each.action))
+                    if found(each, destination=site, sender=sender, address=address)
+                ]
+                counts = found(*rules, destination=site, sender=sender, address=address)
+                assert counts == next(iter(one_by_one), None)
+
+
 def test_a_rule_ends_at_its_time() -> None:
     ends = rule("hold", until=NOW + HOUR)
     assert found(ends, now=NOW + HOUR - 1)

@@ -149,3 +149,29 @@ async def test_commands_add_list_and_cancel_rules(tmp_path: Path, capfd: pytest.
         await added(house, action="hold", where="sender = <>")
     assert await asyncio.to_thread(main, ["-c", str(house.conf), "rule", "ls", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["action"] == "hold"
+
+
+BUSY = '<rules><rule match="421*" action="{}" for="1h"/></rules>'
+
+
+@pytest.mark.parametrize("action", ["suspend", "slow"])
+async def test_a_reply_makes_a_rule_that_can_be_cancelled(tmp_path: Path, action: str) -> None:
+    said = ["*@busy.example=421 4.7.0 too many", "*=accept"]
+    async with running(tmp_path, rules=said, deliver=BUSY.format(action)) as house:
+        await house.send("a@busy.example")
+        await house.heard(Verb.DEFERRED)
+        rows: list[dict[str, Any]] = []
+        while not rows:
+            rows = await listed(house)
+        [row] = rows
+        assert (row["action"], row["by"]) == (action, "server")
+        assert "421 4.7.0 too many" in row["reason"]
+        assert row["where"] == f"site = 127.0.0.1:{house.sink.port}"
+        await house.send("c@here.example")
+        while not (await listed(house))[0]["applied"]:
+            await asyncio.sleep(0.001)
+        if action == "suspend":
+            assert house.arrived == []
+        await post(house, "/v1/rules/cancel", id=row["id"])
+        await arrived(house.sink, 1)
+        assert f"event=rule-added rule={row['id']} by=server" in house.log.getvalue()
