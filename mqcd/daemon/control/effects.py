@@ -111,8 +111,9 @@ class Replies:
         task.add_done_callback(lambda _: self._tasks.pop(key))
 
     def _stands(self, action: RuleAction, where: str) -> bool:
+        now = self._clock.now()
         return any(
-            rule.action is action and rule.by == SERVER and str(rule.where) == where
+            rule.action is action and rule.by == SERVER and str(rule.where) == where and not rule.ended(now)
             for rule in self._book.rules.values()
         )
 
