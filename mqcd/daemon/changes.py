@@ -55,6 +55,9 @@ def _adopt(old: Settings, new: Settings) -> Settings:
         retry_maxtime_reports=new.queue.retry_maxtime_reports,
         retry_jitter=new.queue.retry_jitter,
         grace=new.queue.grace,
+        held=new.queue.held,
+        held_maxtime=new.queue.held_maxtime,
+        held_probe_interval=new.queue.held_probe_interval,
     )
     kept = new.ops.events
     events = dataclasses.replace(old.ops.events, maxage=kept.maxage, maxsize=kept.maxsize)

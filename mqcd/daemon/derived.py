@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mqcd.config.advice import Advice, Shaping, SuppressionList, comparable
 from mqcd.config.settings import QueueSettings, Settings
 from mqcd.core.address import normal_domain
-from mqcd.core.queueing.holding import Holding
+from mqcd.core.queueing.holding import HeldDomain, Holding
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.pseudonyms import Pseudonyms
@@ -43,7 +43,7 @@ def schedule_of(settings: Settings, shapings: Sequence[Shaping] = ()) -> RetrySc
 def holding_of(queue: QueueSettings) -> Holding:
     """The domains whose mail is held."""
     return Holding(
-        domains=tuple((normal_domain(each.name), each.mode) for each in queue.held),
+        domains=tuple(HeldDomain(normal_domain(each.name), each.mode, each.user) for each in queue.held),
         maxtime=queue.held_maxtime,
         probe_interval=queue.held_probe_interval,
     )

@@ -24,11 +24,14 @@ from mqcd.config.settings import LOCAL, Settings, Suppressing
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, Observer, Resolver
+from mqcd.core.queueing.holding import Holding
 from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
+from mqcd.daemon.control.held import HeldRequests
 from mqcd.daemon.control.pages import Pages
 from mqcd.daemon.derived import (
+    holding_of,
     ops_hosts,
     options_of,
     retention_of,
@@ -132,6 +135,9 @@ class Server:
         self._batches = make_batches(settings, self.store, clock, role, self._log_event)
         made = (self.deliverer, self._batches)
         self.rules = make_rules(settings, parts, *made, role, self._log_event)
+        others = () if role is None else role.others
+        self._held = HeldRequests(self.deliverer, self._holding, clock, self._log_event, others)
+        self._hold(self._held)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
         self._pages = self._make_pages()
@@ -170,6 +176,7 @@ class Server:
             adviser=self._adviser,
             batches=self._batches,
             ruling=self.rules.pages,
+            held=self._held,
             observers=self._observers,
             lag=self._lag,
             clock=self._clock,
@@ -178,6 +185,13 @@ class Server:
             not_ready=self.not_ready,
             closed=lambda: "" if self._opened else self._state,
         )
+
+    def _holding(self) -> Holding:
+        return holding_of(self.settings.queue)
+
+    def _hold(self, held: HeldRequests) -> None:
+        for door in self._all_doors:
+            door.hold(self._holding(), held)
 
     def _trusts(self, envelope: Envelope) -> bool:
         """Whether a message came from a user, or from a client that the listener which took it trusts; a
@@ -359,6 +373,7 @@ class Server:
         schedule = schedule_of(self.settings, advice.shapings)
         self.deliverer.reload(self.settings.deliver, schedule)
         self.store.reload(schedule, retention_of(self.settings))
+        self._hold(self._held)
         mode = self.settings.submit.suppression
         refusal = suppressions_of(advice, self._key).refusal if advice.suppressions else None
         for door in self._all_doors:

@@ -3,7 +3,8 @@ destination takes connections again.
 
 Guarantees
 * A started domain's mail is claimed from its own queue, beside all other mail and with a share of the same
-  active set. The run ends when the queue is empty, or when mail of it has to rest again.
+  active set; one recipient at first, where its destination was suspended. The run ends when the queue is
+  empty, or when mail of it has to rest again.
 * A domain with mode etrn is probed at intervals: a connection is opened and closed, the store is not asked.
 * What a claim gives out at the end of its rest, though nobody can be connected to for it, expires.
 
@@ -30,6 +31,8 @@ from mqcd.deliver.terms import Terms
 
 PROBED_AT_ONCE = 20
 """Destinations to which a connection is opened at the same time, to see whether they answer."""
+LINGER_MS = 2000
+"""How long a run lasts at least."""
 NOT_COLLECTED = Reply(code=451, status="4.4.7", text="held for collection by ATRN, and not collected in time")
 
 _log = logging.getLogger("mqcd.deliver")
@@ -56,8 +59,8 @@ class Held:
         self._settling = settling
         self._connector = connector
         self._changed = changed
-        self._running: dict[str, None] = {}
-        """Domains whose mail is being worked through, the one whose turn is next first."""
+        self._running: dict[str, int] = {}
+        """Domains whose mail is being worked through, and since when, the one whose turn is next first."""
         self._resting: set[str] = set()
         """Domains that have mail at rest, as far as is known: a probe looks again."""
         self._probes: asyncio.Task[None] | None = None
@@ -67,7 +70,7 @@ class Held:
 
     def begin(self) -> None:
         """Probe from now on, if any domain is to be probed."""
-        wanted = any(mode is HoldMode.ETRN for _, mode in self._terms.schedule.holding.domains)
+        wanted = any(each.mode is HoldMode.ETRN for each in self._terms.schedule.holding.domains)
         if wanted and self._probes is None:
             self._probes = asyncio.get_running_loop().create_task(self._probe_for_ever())
         elif not wanted:
@@ -83,7 +86,7 @@ class Held:
         """Work through the mail of these domains; returns those that have some."""
         found = [domain for domain in self._store.held_domains() if wanted(domain)]
         if found:
-            self._running.update(dict.fromkeys(found))
+            self._running.update(dict.fromkeys(found, self._clock.monotonic()))
             # Whoever asks says that its server is there: a suspension must not keep the mail waiting.
             self._table.probe(found, self._clock.monotonic())
             self._changed()
@@ -95,16 +98,21 @@ class Held:
         for domain in tuple(self._running):
             if len(found) >= room or self._terms.stopping:
                 break
-            claimed = await self._store.claim_held(domain, max(room // len(self._running), 1))
+            if self._table.is_dead(domain, probed=True):
+                continue
+            dead = self._table.is_dead(domain)
+            claimed = await self._store.claim_held(domain, 1 if dead else max(room // len(self._running), 1))
             found += claimed
             # It may have ended meanwhile.
-            if self._running.pop(domain, self) is not self and (claimed or self._has_mail(domain)):
-                self._running[domain] = None
+            since = self._running.pop(domain, None)
+            if since is not None and (claimed or self._goes_on(domain, since)):
+                self._running[domain] = since
         return found
 
-    def _has_mail(self, domain: str) -> bool:
-        """Whether a claim that gave nothing may give something later: the store may be short of room."""
-        return domain in self._store.held_domains()
+    def _goes_on(self, domain: str, since: int) -> bool:
+        """Whether a claim that gave nothing may give something later: the store may be short of room, or
+        what was just tried is coming to rest."""
+        return self._clock.monotonic() - since < LINGER_MS or domain in self._store.held_domains()
 
     def ended(self, claimed: Sequence[Recipient]) -> list[Recipient]:
         """The claimed recipients that may be tried; those whose rest is over without a way to try them get

@@ -32,6 +32,7 @@ from typing import Any
 
 from mqcd.config.settings import ListenerSettings, ListenerSslSettings, ServerSettings, ZoneSettings
 from mqcd.core.ports import Clock, MailTaker, Observer, Refusal, Resolver, UsedRates
+from mqcd.core.queueing.holding import Holding
 from mqcd.core.smtp.reply import Reply
 from mqcd.net.listening import Acceptor, Take, bind
 from mqcd.net.tls_server import ListenerTls
@@ -46,7 +47,7 @@ from mqcd.submit.policy.quotas import SessionPlaces
 from mqcd.submit.policy.rulemaking import Rulemaking
 from mqcd.submit.policy.rules import CLIENT_LISTED, Suppressed
 from mqcd.submit.session.connections import Unnamed, client_address, is_proxy, named_client
-from mqcd.submit.session.desk import Desk
+from mqcd.submit.session.desk import Desk, HeldMail
 from mqcd.submit.session.intake import Intake
 from mqcd.submit.session.session import Session
 from mqcd.submit.users.logins import Logins
@@ -227,6 +228,11 @@ class Door:
     def open_door(self) -> None:
         """Accept new mail again."""
         self._rulemaking.gate.closed = None
+
+    def hold(self, holding: Holding, held: HeldMail) -> None:
+        """Whose mail is held from now on, and where it is asked for."""
+        self._rulemaking.gate.holding = holding
+        self.intake.desk.held = held
 
     def suppress(self, suppressed: Suppressed | None) -> None:
         """Refuse these recipients from now on; None = none."""

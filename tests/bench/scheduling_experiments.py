@@ -53,7 +53,7 @@ class Fifo(LaneTable):
     def skip(self, now: int, wall: int = 0, barred: Mapping[str, int] = NOBODY) -> Skip:
         return Skip({}, {}, {}, {}, now, wall)
 
-    def is_dead(self, domain: str) -> bool:
+    def is_dead(self, domain: str, *, probed: bool = False) -> bool:
         return False
 
     def next_wake(self, now: int) -> int | None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from mqcd.config.load import defaults
-from mqcd.config.settings import JournalSettings, QueueSettings, SpoolSettings
+from mqcd.config.settings import HeldDomainSettings, JournalSettings, QueueSettings, SpoolSettings
 from mqcd.core.ports import Observer, QueueStore
-from mqcd.core.queueing.holding import Holding, HoldMode
+from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.disk.durable import Disk
 from mqcd.embed import Queue
@@ -52,9 +52,9 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 HOLDING = Holding(
     domains=(
-        ("hold.example", HoldMode.HOLD),
-        ("etrn.example", HoldMode.ETRN),
-        ("*.atrn.example", HoldMode.ATRN),
+        HeldDomain("hold.example", HoldMode.HOLD),
+        HeldDomain("etrn.example", HoldMode.ETRN),
+        HeldDomain("*.atrn.example", HoldMode.ATRN),
     ),
     maxtime=120 * HOUR,
 )
@@ -162,6 +162,8 @@ def cluster_options(root: Path, *, hardlinks: bool = False, segmentsize: int = 1
         rootpath=root / "queue",
         spool=SpoolSettings(rootpath=root / "spool", hardlinks=hardlinks),
         journal=JournalSettings(segmentsize=segmentsize, segments=8),
+        held=tuple(HeldDomainSettings(name=each.name, mode=each.mode) for each in HOLDING.domains),
+        held_maxtime=HOLDING.maxtime,
     )
     return Options(settings=settings, schedule=SCHEDULE, source=Source("test", 0), events=root / "events")
 

@@ -20,7 +20,7 @@ from mqcd.config.kinds.fields import (
     Percent,
     Size,
 )
-from mqcd.config.kinds.names import DOMAIN_PATTERN
+from mqcd.config.kinds.names import DOMAIN_PATTERN, LOGIN
 from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
 
@@ -100,6 +100,12 @@ class HeldDomainSettings:
         " probe that succeeds; atrn = until a user collects it by ATRN",
         Choice(HoldMode),
         at="@mode",
+    )
+    user: tuple[str, ...] = setting(
+        (),
+        "users that may ask for its mail by ETRN or ATRN; none = any client for etrn, nobody for atrn",
+        Listed(LOGIN),
+        at="@user",
     )
 
 

@@ -258,6 +258,12 @@ class PeerSettings:
     ext_chunking: bool = setting(
         True, "offer CHUNKING, contents by BDAT (RFC 3030)", YES_NO, at="extCHUNKING"
     )
+    ext_etrn: bool = setting(
+        False,
+        "offer ETRN, by which clients start the mail held for a domain (RFC 1985)",
+        YES_NO,
+        at="extETRN",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,43 +27,58 @@ class HoldMode(Word):
     ATRN = "atrn"
 
 
+@dataclass(frozen=True, slots=True)
+class HeldDomain:
+    """A domain whose mail is held."""
+
+    name: str
+    """A domain, `*.domain` for all below it, or `*` for all; the closest one counts."""
+    mode: HoldMode
+    users: tuple[str, ...] = ()
+    """Users that may ask for its mail, see `calls`."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """Which domains have a mode. The default: none."""
+    """Which domains are held. The default: none."""
 
-    domains: tuple[tuple[str, HoldMode], ...] = ()
-    """A domain, `*.domain` for all below it, or `*` for all; the closest one counts."""
+    domains: tuple[HeldDomain, ...] = ()
     maxtime: int = 5 * DAY
     """Age at which mail for an atrn domain expires, ms."""
     probe_interval: int = 15 * MINUTE
     """Time between two probes of an etrn domain, ms."""
-    _modes: Mapping[str, HoldMode] = field(init=False, compare=False, repr=False)
+    _by_name: Mapping[str, HeldDomain] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_modes", dict(self.domains))
+        object.__setattr__(self, "_by_name", {held.name: held for held in self.domains})
 
     def __bool__(self) -> bool:
         return bool(self.domains)
 
     def mode(self, domain: str) -> HoldMode | None:
         """The mode of a domain in comparable form; None = its mail takes the ordinary way."""
-        modes = self._modes
-        if not modes or "/" in domain:
+        held = self.of(domain)
+        return None if held is None else held.mode
+
+    def of(self, domain: str) -> HeldDomain | None:
+        """The setting that holds a domain; None = there is none."""
+        named = self._by_name
+        if not named or "/" in domain:
             # No host name has a slash, and a domain's clusters lie in a directory of its name.
             return None
-        if (mode := modes.get(domain)) is not None:
-            return mode
+        if (held := named.get(domain)) is not None:
+            return held
         rest = domain
         while rest:
             rest = rest.partition(".")[2]
-            if (mode := modes.get(f"*.{rest}" if rest else "*")) is not None:
-                return mode
+            if (held := named.get(f"*.{rest}" if rest else "*")) is not None:
+                return held
         return None
 
     def rests(self, recipient: Recipient) -> bool:
         """Whether it is held when its destination cannot be reached. An operator's next hop is another
         destination than the domain's."""
-        return bool(self._modes) and not recipient.route and self.mode(recipient.domain) is HoldMode.ETRN
+        return bool(self._by_name) and not recipient.route and self.mode(recipient.domain) is HoldMode.ETRN
 
     def queue_of(self, domain: str, due: int) -> str:
         """Whose queue a held record is in: that of its domain, or "" for what operators hold of other

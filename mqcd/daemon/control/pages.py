@@ -10,6 +10,7 @@ from mqcd.core.ports import Clock
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.control.batches import BATCH, BATCHES, Batches
 from mqcd.daemon.control.explaining import Explanations, explain_live
+from mqcd.daemon.control.held import HELD, HeldRequests
 from mqcd.daemon.control.looking import CONTENT, EVENTS, MOMENT, RECORDS, Looking
 from mqcd.daemon.control.retrying import LogEvent, Retrying
 from mqcd.daemon.control.rows import destination_rows, lane_rows, stuck_rows
@@ -38,6 +39,7 @@ class Pages:
     adviser: Adviser
     batches: Batches
     ruling: Ruling
+    held: HeldRequests
     observers: Observers
     lag: LoopLag
     clock: Clock
@@ -85,6 +87,7 @@ class Pages:
             "/v1/explain": self._when_open(explain_page(self._explain)),
             "/v1/lanes": self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes()))),
             "/v1/destinations": self._when_open(rows_page(self._destinations)),
+            HELD: Action(self._when_open(self.held.page)),
             "/v1/retry": Action(self._when_open(retrying.page)),
             "/v1/stuck": self._when_open(rows_page(lambda: stuck_rows(self.deliverer.stuck()))),
         }

@@ -18,6 +18,7 @@ from typing import Any
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.samples import MOST_DESTINATIONS
+from mqcd.daemon.control.asking import Asked, ask
 from mqcd.daemon.control.batches import BATCH, BATCHES, SAMPLE, name_of, parse_order
 from mqcd.daemon.control.retrying import parse_retry
 from mqcd.daemon.control.ruling import CANCEL, RULES, fields_in
@@ -40,31 +41,6 @@ _ACT_S = 600.0
 
 _ADDED = ("matched", "changed", "in_flight")
 """Figures of a batch that are those of all shards together."""
-
-Asked = tuple[int, bytes]
-"""Status and body; status 0 and why there is none."""
-
-
-async def ask(path: Path, method: str, target: str, body: bytes, seconds: float) -> Asked:
-    """A page of a shard."""
-    try:
-        async with asyncio.timeout(seconds):
-            reader, writer = await asyncio.open_unix_connection(str(path))
-            try:
-                head = f"{method} {target} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n"
-                writer.write(head.encode() + body)
-                answer = await reader.read(-1)
-            finally:
-                writer.close()
-    except TimeoutError:
-        return 0, b"it does not answer"
-    except OSError as error:
-        return 0, f"it does not answer: {error.strerror or error}".encode()
-    start, _, content = answer.partition(b"\r\n\r\n")
-    words = start.split(b" ", 2)
-    if len(words) < 3 or not words[1].isdigit():
-        return 0, b"it does not answer"
-    return int(words[1]), content
 
 
 class Front:

@@ -32,6 +32,8 @@ class Role:
     """Descriptor: `supervisor.Part.alive`."""
     owners: Sequence[Path]
     """By shard that takes mail: where it takes the messages of its keys, see `owners`."""
+    others: Sequence[Path] = ()
+    """The control sockets of the other shards' processes."""
     ready: Callable[[], None]
     """Called once mail is accepted."""
 

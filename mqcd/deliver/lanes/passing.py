@@ -136,10 +136,12 @@ class Passing:
                 del self._resting[lane.name]
         return Skip(skipped, self._dead, self._lane_of, barred, now, wall)
 
-    def is_dead(self, domain: str) -> bool:
-        """Whether a domain that claims pass over is so because its destination is suspended."""
+    def is_dead(self, domain: str, *, probed: bool = False) -> bool:
+        """Whether a domain's destination is suspended; `probed`: and has a recipient to be probed with."""
         lane = self._lane_of.get(domain)
-        return lane is not None and lane.suspended
+        if lane is None or not lane.suspended:
+            return False
+        return not probed or bool(lane.queue.jobs or lane.connections)
 
     def __bool__(self) -> bool:
         return bool(self._dead)

@@ -111,9 +111,9 @@ class LaneTable:
         """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`."""
         return self._passing.skip(now, wall, barred)
 
-    def is_dead(self, domain: str) -> bool:
-        """Whether a domain that claims pass over is so because its destination is suspended."""
-        return self._passing.is_dead(domain)
+    def is_dead(self, domain: str, *, probed: bool = False) -> bool:
+        """Whether a domain's destination is suspended; `probed`: and has a recipient to be probed with."""
+        return self._passing.is_dead(domain, probed=probed)
 
     def next_wake(self, now: int) -> int | None:
         """In how many ms `dispatch` may start something without another event; None = it will not."""

@@ -58,6 +58,8 @@ class Reason(StrEnum):
     """A proxy without a PROXY header, or one from a client that is no proxy: disconnected."""
     TLS = "tls"
     """TLS that failed, or a command without the TLS that it needs."""
+    HELD = "held"
+    """A request for held mail that this client may not make."""
     AUTH = "auth"
     """A login that failed, or a message without the login that it needs."""
     OVERLOAD = "overload"

@@ -12,6 +12,7 @@ _NESTED = Reply(code=503, status="5.5.1", text="A message is already begun, RSET
 _IN_MESSAGE = Reply(code=503, status="5.5.1", text="AUTH is not for the middle of a message")
 _MIXED = Reply(code=503, status="5.5.1", text="A message in chunks goes on with BDAT")
 _TLS_IN_MESSAGE = Reply(code=503, status="5.5.1", text="STARTTLS is not for the middle of a message")
+_CALL_IN_MESSAGE = Reply(code=503, status="5.5.1", text="Held mail is not for the middle of a message")
 _NO_MAIL = Reply(code=503, status="5.5.1", text="MAIL comes first")
 
 
@@ -58,6 +59,8 @@ class Event(_Quick):
     RSET = auto()
     AUTH = auto()
     STARTTLS = auto()
+    CALL = auto()
+    """ETRN."""
     OTHER = auto()
     """NOOP, VRFY, HELP."""
     QUIT = auto()
@@ -94,6 +97,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.AUTH: _HELLO_FIRST,
         Event.STARTTLS: _HELLO_FIRST,
         Event.SECURED: State.START,
+        Event.CALL: _HELLO_FIRST,
         Event.OTHER: State.START,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.START,
@@ -108,6 +112,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.RSET: State.READY,
         Event.AUTH: State.LOGIN,
         Event.STARTTLS: State.HANDSHAKE,
+        Event.CALL: State.READY,
         Event.OTHER: State.READY,
         Event.FORGET: State.START,
         Event.QUIT: State.CLOSED,
@@ -123,6 +128,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.RSET: State.READY,
         Event.AUTH: State.LOGIN,
         Event.STARTTLS: State.HANDSHAKE,
+        Event.CALL: State.REFUSED,
         Event.OTHER: State.REFUSED,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.REFUSED,
@@ -137,6 +143,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.RSET: State.READY,
         Event.AUTH: _IN_MESSAGE,
         Event.STARTTLS: _TLS_IN_MESSAGE,
+        Event.CALL: _CALL_IN_MESSAGE,
         Event.OTHER: State.ENVELOPE,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.REFUSED,
@@ -151,6 +158,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.RSET: State.READY,
         Event.AUTH: _IN_MESSAGE,
         Event.STARTTLS: _TLS_IN_MESSAGE,
+        Event.CALL: _CALL_IN_MESSAGE,
         Event.OTHER: State.CHUNKS,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.REFUSED,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from mqcd.config.settings import HostPattern, ListenerSslSettings, Network, ServerSettings
 from mqcd.core.address import domain_of, parse_path, split_address
+from mqcd.core.queueing.holding import Holding
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.auth.login import REQUIRED, Access
 from mqcd.submit.checks import names
@@ -39,7 +40,7 @@ Suppressed = Callable[[str], Reply | None]
 class Gate:
     """Whether new mail is accepted; shared by all sessions of a door."""
 
-    __slots__ = ("closed", "load", "suppressed")
+    __slots__ = ("closed", "holding", "load", "suppressed")
 
     def __init__(self) -> None:
         self.closed: Reply | None = None
@@ -48,6 +49,8 @@ class Gate:
         """How busy the server is; None = it does not matter."""
         self.suppressed: Suppressed | None = None
         """Addresses that take no mail from any sender; None = there are none."""
+        self.holding = Holding()
+        """Domains whose mail is held."""
 
 
 class Rules:
@@ -68,6 +71,7 @@ class Rules:
         """Whether clients speak LMTP (RFC 2033)."""
         # Chunks would need a reply for each recipient even where BDAT itself is refused.
         self.chunking = settings.ext_chunking and not lmtp
+        self.etrn = settings.ext_etrn and not lmtp
         self._ssl = ssl
         self.tls_first = bool(ssl.certfile) and not ssl.latent
         """Whether connections begin with TLS."""
@@ -204,6 +208,7 @@ class Rules:
             (self._utf8, "SMTPUTF8"),
             (settings.ext_dsn, "DSN"),
             (self.chunking, "CHUNKING"),
+            (self.etrn, "ETRN"),
             (True, "ENHANCEDSTATUSCODES"),
             (self.starttls(channel), "STARTTLS"),
         )

@@ -1,4 +1,5 @@
-"""Answers the questions on which the reply to a command depends; see `Dialogue.questions`.
+"""Answers the questions on which the reply to a command depends; see `Dialogue.questions`. The answer to a
+request for held mail is the reply itself.
 
 A question to DNS has LOOKUP_MS. One that finds no answer in time counts as unanswered: the command is then
 taken or refused for the time being, as the setting `allowtimeout` says.
@@ -8,22 +9,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Protocol
 
-from mqcd.core.errors import NameNotFound, ResolveFailed
+from mqcd.core.errors import NameNotFound, ResolveFailed, StoreUnavailable
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.smtp.reply import Reply
-from mqcd.submit.checks.greylist import try_again
+from mqcd.submit.checks.greylist import Triplet, try_again
 from mqcd.submit.checks.names import Lookup, Want
+from mqcd.submit.esmtp.calls import NOTHING, STARTED, UNABLE, Start
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.policy.greylist import Greylist
-from mqcd.submit.session.conversation import Question
 from mqcd.submit.session.dialogue import Dialogue
 
 LOOKUP_MS = 10_000
 """Well below the five minutes that a client waits for the reply to MAIL or RCPT (RFC 5321, 4.5.3.2)."""
 _MOST_NAMES = 5
 """Names of one client address that are looked up."""
+
+
+class HeldMail(Protocol):
+    """The mail that is held for domains, in all shards."""
+
+    async def start(self, node: str, user: str) -> bool:
+        """Work through the mail of a node of ETRN now; whether there is some. Raises StoreUnavailable."""
 
 
 class Desk:
@@ -34,16 +42,30 @@ class Desk:
         self._clock = clock
         self._greylist = greylist
         self._resolver = resolver
+        self.held: HeldMail | None = None
+        """None = none can be had."""
 
     async def settle(self, dialogue: Dialogue, reply: bytes) -> bytes:
         """The reply to the last command, once its questions are answered; `reply` if nothing refuses it."""
         for question in dialogue.take_questions():
+            if isinstance(question, Start):
+                return await self._start(dialogue, question)
             refusal = await self._refusal(question)
             if refusal is not None:
                 return dialogue.retract(*refusal)
         return reply
 
-    async def _refusal(self, question: Question) -> tuple[Reason, Reply] | None:
+    async def _start(self, dialogue: Dialogue, call: Start) -> bytes:
+        """The reply to ETRN."""
+        try:
+            if self.held is None:
+                raise StoreUnavailable("held mail is not worked through")
+            some = await self.held.start(call.node, call.user)
+        except StoreUnavailable:
+            return dialogue.refuse(Reason.STORE, UNABLE)
+        return (STARTED if some else NOTHING).encode()
+
+    async def _refusal(self, question: Lookup | Triplet) -> tuple[Reason, Reply] | None:
         if isinstance(question, Lookup):
             return await self._refused_by_dns(question)
         wait = 0 if self._greylist is None else await self._greylist.wait(question)

@@ -22,8 +22,10 @@ from collections.abc import Callable, Mapping
 from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError, IllegalTransition
 from mqcd.core.ports import Refusal
+from mqcd.core.queueing import calls
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.esmtp import replies
+from mqcd.submit.esmtp.calls import ETRN_SYNTAX, NODE_DENIED, Start
 from mqcd.submit.esmtp.channel import Channel
 from mqcd.submit.esmtp.parameters import NO_PARAMETERS, parse_mail, parse_rcpt
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
@@ -295,6 +297,19 @@ class Dialogue(Securing):
         self.chunk = chunk
         return b""
 
+    def _etrn(self, argument: str) -> bytes:
+        """b"": the answer to the question is the reply."""
+        if not self.rules.etrn:
+            return self.bad(replies.UNKNOWN, command="ETRN")
+        try:
+            node = calls.parse_node(argument)
+        except DecodeError:
+            return self.bad(ETRN_SYNTAX)
+        if calls.started(self.rules.gate.holding, node, self.user) is None:
+            return self.bad(NODE_DENIED, Reason.HELD)
+        self._questions = (Start(node, self.user),)
+        return b""
+
     def _out_of_order(self, reply: Reply) -> bytes:
         if self.state is State.REFUSED:
             return self.refuse(Reason.SEQUENCE, reply)
@@ -333,6 +348,7 @@ _COMMANDS: Commands = {
     b"RCPT": (Event.RCPT, Dialogue._rcpt),
     b"DATA": (Event.DATA, Dialogue._data),
     b"BDAT": (Event.CHUNK, Dialogue._bdat),
+    b"ETRN": (Event.CALL, Dialogue._etrn),
     b"RSET": (Event.RSET, Dialogue._rset),
     b"NOOP": (Event.OTHER, Dialogue._noop),
     b"VRFY": (Event.OTHER, Dialogue._vrfy),

@@ -24,6 +24,8 @@ class Plan:
     queue: Values = dataclasses.field(default_factory=dict)
     shards: Sequence[tuple[str, str]] = ()
     """Own queue root and spool root of each shard; "" = none."""
+    held: str = ""
+    """The domains whose mail is held, as XML."""
     store: str = ""
     """The element of the store, as XML."""
     journal: Values = dataclasses.field(default_factory=dict)
@@ -87,7 +89,7 @@ class Plan:
 <application><announcehost>mqcd.test</announcehost></application>
 <mta>
 <queue>
-{_elements(queue)}{self._places()}{self.store}<journal>
+{_elements(queue)}{self._places()}<held>{self.held}</held>{self.store}<journal>
 {_elements(journal)}</journal>
 </queue>
 <submit><listeners>

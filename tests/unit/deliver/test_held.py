@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
-from mqcd.core.queueing.holding import Holding, HoldMode
+from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
 from tests.fakes.store import MemoryStore
@@ -14,7 +14,7 @@ from tests.unit.deliver.kit import BY_DNS, MINUTE, SCHEDULE, Kit
 
 HOUR = 60 * MINUTE
 HOLDING = Holding(
-    domains=(("e.example", HoldMode.ETRN), ("a.example", HoldMode.ATRN)),
+    domains=(HeldDomain("e.example", HoldMode.ETRN), HeldDomain("a.example", HoldMode.ATRN)),
     maxtime=48 * HOUR,
     probe_interval=10 * MINUTE,
 )

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from mqcd.core.model import Area, Envelope, Recipient
-from mqcd.core.queueing.holding import Holding, HoldMode
+from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from mqcd.core.queueing.transition import arrived
 
 HOLDING = Holding(
     domains=(
-        ("office.example", HoldMode.ETRN),
-        ("*.office.example", HoldMode.ATRN),
-        ("open.branch.office.example", HoldMode.HOLD),
+        HeldDomain("office.example", HoldMode.ETRN),
+        HeldDomain("*.office.example", HoldMode.ATRN),
+        HeldDomain("open.branch.office.example", HoldMode.HOLD),
     ),
     maxtime=1000,
 )
@@ -42,7 +42,7 @@ def test_the_closest_name_counts(domain: str, mode: HoldMode | None) -> None:
 
 
 def test_a_star_is_every_other_domain() -> None:
-    every = Holding(domains=(("*", HoldMode.HOLD), ("a.example", HoldMode.ETRN)))
+    every = Holding(domains=(HeldDomain("*", HoldMode.HOLD), HeldDomain("a.example", HoldMode.ETRN)))
     assert (every.mode("a.example"), every.mode("b.example")) == (HoldMode.ETRN, HoldMode.HOLD)
 
 

@@ -16,6 +16,7 @@ from mqcd.submit.users.file import changing
 from mqcd.submit.users.passwords import make_user
 from tests.fakes.certificates import Authority
 from tests.fakes.clock import turns
+from tests.fakes.held import HOLDING, FakeHeld
 from tests.unit.submit.dialogues.runner import Case, Client, octets, read
 from tests.unit.submit.session.test_session import connect
 from tests.unit.submit.support import Client as SocketClient
@@ -57,6 +58,7 @@ def house_of(case: Case, users: Path) -> House:
         settings["bare_newline"] = BareNewline(settings["bare_newline"])
     settings["priorities"] = (PrioritySettings(user=("bob",), most=7),)
     house = House(server(**settings))
+    house.door.hold(HOLDING, FakeHeld())
     if "users" in settings:
         house.door.logins.directory(users).load()
     return house

@@ -1,0 +1,31 @@
+"""Held mail that a door asks for."""
+
+from __future__ import annotations
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
+
+HOLDING = Holding(
+    domains=(
+        HeldDomain("etrn.example", HoldMode.ETRN),
+        HeldDomain("*.etrn.example", HoldMode.ETRN),
+        HeldDomain("bobs.example", HoldMode.ETRN, ("bob",)),
+        HeldDomain("hold.example", HoldMode.HOLD),
+        HeldDomain("atrn.example", HoldMode.ATRN, ("bob",)),
+        HeldDomain("empty.atrn.example", HoldMode.ATRN, ("bob",)),
+    )
+)
+
+
+class FakeHeld:
+    """`submit.session.desk.HeldMail`: a node whose name begins with "empty" has no mail, one that begins with
+    "down" cannot be asked for."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[str, str]] = []
+
+    async def start(self, node: str, user: str) -> bool:
+        self.started.append((node, user))
+        if node.startswith("down"):
+            raise StoreUnavailable("down")
+        return not node.startswith("empty")
