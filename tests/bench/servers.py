@@ -124,8 +124,9 @@ def mqcd(
     client: str = "",
     module: str = "mqcd",
     queue: str = "<shards>1</shards>",
+    server: str = "",
 ) -> Iterator[Server]:
-    """Run mqcd with a relay for each route; `client`, `queue`: XML for settings; `module` is what is run.
+    """Run mqcd with a relay for each route; `client`, `queue`, `server`: XML for settings; `module` is run.
 
     It may write to the file that `turns.FILE` names in its environment, in `directory`.
     """
@@ -138,7 +139,7 @@ def mqcd(
     config.write_text(
         f"""<mailserver><mta><queue>{queue}</queue>
         <submit><listeners><listener name="smtp" interface="127.0.0.1" port="{port}">
-          <server><relay_clients>127.0.0.1</relay_clients></server></listener></listeners></submit>
+          <server><relay_clients>127.0.0.1</relay_clients>{server}</server></listener></listeners></submit>
         <deliver><client>{client}</client><relays>{relays}</relays></deliver>
         </mta><ops interface="127.0.0.1" port="{ops}"/></mailserver>"""
     )

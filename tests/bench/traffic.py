@@ -24,12 +24,18 @@ class Mail:
 
     recipients: tuple[str, ...]
     octets: int = 4096
+    header: bytes = b""
+    """A line of its header, without its end."""
 
 
 class Receiver:
     """A next hop that takes all mail; `waits` are the times from source to here, ms, in order of arrival."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only: bytes = b"", pause: float = 0) -> None:
+        """`only`: what mail whose times are of interest has in it. `pause`: seconds before each reply to a
+        message."""
+        self.only = only
+        self.pause = pause
         self.waits: list[float] = []
         self._wanted = 0
         self._enough = asyncio.Event()
@@ -76,11 +82,20 @@ class _Taking(asyncio.Protocol):
         if end < 0:
             return False
         start = self._octets.index(_STAMP) + len(_STAMP)
-        self._receiver.took(int(self._octets[start : self._octets.index(b"\r\n", start)]))
+        if self._receiver.only in self._octets:
+            self._receiver.took(int(self._octets[start : self._octets.index(b"\r\n", start)]))
         del self._octets[: end + len(_END)]
         self._in_content = False
-        self._transport.write(b"250 2.0.0 Ok\r\n")
+        reply = b"250 2.0.0 Ok\r\n"
+        if self._receiver.pause:
+            asyncio.get_running_loop().call_later(self._receiver.pause, self._say, reply)
+        else:
+            self._transport.write(reply)
         return True
+
+    def _say(self, reply: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(reply)
 
     def _command(self) -> bool:
         line, found, _ = self._octets.partition(b"\r\n")
@@ -130,7 +145,7 @@ class Session:
         for _ in commands:
             await self._reply(b"250")
         await self._reply(b"354")
-        self._writer.write(_content(mail.octets))
+        self._writer.write(_content(mail))
         return await self._reply(b"250")
 
     async def close(self) -> None:
@@ -148,10 +163,11 @@ class Session:
         return line
 
 
-def _content(octets: int) -> bytes:
-    head = b"Subject: measured\r\n%b%d\r\n\r\n" % (_STAMP, time.monotonic_ns())
+def _content(mail: Mail) -> bytes:
+    header = mail.header + b"\r\n" if mail.header else b""
+    head = b"Subject: measured\r\n%b%b%d\r\n\r\n" % (header, _STAMP, time.monotonic_ns())
     line = b"x" * 76 + b"\r\n"
-    body = line * max((octets - len(head)) // len(line), 1)
+    body = line * max((mail.octets - len(head)) // len(line), 1)
     return head + body[:-2] + _END
 
 

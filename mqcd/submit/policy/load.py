@@ -1,8 +1,10 @@
 """How busy a server process is, and what its doors do about it: slow new mail down, then refuse it. Pure.
 
-* Commits: the time from the end of a message to its 250, as the oldest that waits and the last ones show.
-  While enough messages wait for it, MAIL is delayed from SLOW_MS on and refused (452) from REFUSE_MS on: what
-  has been taken is then committed in about a second, instead of all clients waiting ever longer.
+* Commits: as many messages may be on their way to their 250 as are committed in about SLOW_MS. This window
+  follows the time from the end of a message to its 250: it shrinks where that is longer, and longer than with
+  few messages, and grows while messages wait for a place in it. MAIL waits for a place, in order, at most
+  MOST_WAIT_MS, then it is refused (452): so what is taken is committed within a second, as far as the disk
+  does that for LEAST messages.
 * Memory: below a share of what the machine, or the server's control group, has, MAIL is delayed; below a
   smaller one it is refused, and new connections get 421.
 * Storage: what the queue says, at MAIL already: the content of a message that cannot be kept need not come.
@@ -10,26 +12,51 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.esmtp.refusal import Reason
 
 SLOW_MS = 400
-REFUSE_MS = 800
-SLOW_WAITING = 16
-"""Messages that wait to be committed, below which nothing is delayed: a slow disk alone is no overload."""
-REFUSE_WAITING = 32
+"""A commit that takes longer, and LONGER times as long as the quickest, shows that too many are under way."""
+LONGER = 3
+TOO_SLOW_MS = 800
+"""One that takes this long shows it however slow the quickest is."""
+PERIOD_MS = 10_000
+"""The quickest commit counts until the end of the next such period."""
+LEAST = 16
+"""So many messages may always be under way: a slow disk alone is no overload."""
+FIRST = 64
+"""The window until commits have been seen."""
+MOST_WAIT_MS = 800
+COMING_MS = 1000
+"""Time from MAIL for which a message counts that has not come: slow clients hold no places."""
 MOST_DELAY_MS = 1000
-_HALF_LIFE_MS = 500
-"""A past commit counts half as long after so much time."""
 _SLOW_PERCENT = 4
 _REFUSE_PERCENT = 2
 
-_BUSY = Reply(code=452, status="4.3.1", text="Too many messages at once, try again later")
+BUSY = Reply(code=452, status="4.3.1", text="Too many messages at once, try again later")
 _NO_MEMORY = Reply(code=452, status="4.3.1", text="Memory is short, try again later")
 _NO_STORAGE = Reply(code=452, status="4.3.1", text="The queue cannot take mail now, try again later")
 _CLOSED = Reply(code=421, status="4.3.1", text="Resources are short, try again later")
+
+
+class Turn:
+    """One that waits for a place."""
+
+    __slots__ = ("_call", "given", "session")
+
+    def __init__(self, session: object, call: Callable[[], None]) -> None:
+        self.session = session
+        self._call = call
+        self.given = False
+        """Whether it has its place."""
+
+    def give(self) -> None:
+        """It has its place now."""
+        self.given = True
+        self._call()
 
 
 class Load:
@@ -37,64 +64,105 @@ class Load:
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
+        self.window = float(FIRST)
+        """How many messages may be on their way."""
         self._begun: dict[int, int] = {}
         """When each commit under way began; the oldest first."""
         self._count = 0
-        self._recent = 0.0
-        self._at = 0
+        self._shrunk_at = -1
+        """When the window last shrank; -1 = never: then it grows by each commit."""
+        self._quickest = [0, 0]
+        """Time of the quickest commit of this period and of the one before, ms; 0 = none."""
+        self._period = 0
+        self._coming: dict[object, int] = {}
+        """By session whose message is still to come, when it got its place; the oldest first."""
+        self._line: deque[Turn] = deque()
         self._memory = (1, 1)
         self.refusing = ""
         """Why the queue takes no mail; "" = it does."""
 
-    def begin(self) -> int:
-        """A message waits to be committed; names it for `end`."""
+    def begin(self, session: object) -> int:
+        """The message of a session waits to be committed; names it for `end`."""
         self._count += 1
         self._begun[self._count] = self._now()
+        self._coming.pop(session, None)
         return self._count
 
     def end(self, number: int) -> None:
         """It is committed, or has failed."""
-        now = self._now()
-        self._recent = max(self._decayed(now), now - self._begun.pop(number))
-        self._at = now
+        began, now = self._begun.pop(number), self._now()
+        took = max(now - began, 1)
+        slow = self._slow_ms(took, now)
+        if took >= slow:
+            # Once for all that began under the same window.
+            if began >= self._shrunk_at:
+                under_way = min(self.window, len(self._begun) + 1)
+                self.window = max(under_way * slow / took, LEAST)
+                self._shrunk_at = now
+        elif self._line:
+            self.window += 1 if self._shrunk_at < 0 else 1 / self.window
+        self._serve()
+
+    def _slow_ms(self, took: int, now: int) -> int:
+        """From when on a commit is too slow; counts one more."""
+        if now - self._period >= PERIOD_MS:
+            self._period, self._quickest = now, [took, self._quickest[0]]
+        self._quickest[0] = min(took, self._quickest[0] or took)
+        quickest = min(filter(None, self._quickest))
+        return min(max(LONGER * quickest, SLOW_MS), TOO_SLOW_MS)
+
+    def enter(self, session: object) -> bool:
+        """Take a place for a message that begins now; False: there is none at once. A session has one."""
+        self._coming.pop(session, None)
+        self._serve()
+        if self._line or not self._has_room():
+            return False
+        self._coming[session] = self._now()
+        return True
+
+    def line_up(self, session: object, call: Callable[[], None]) -> Turn:
+        """Wait for a place, behind the others that do; calls back with it."""
+        self._line.append(turn := Turn(session, call))
+        return turn
+
+    def leave(self, turn: Turn) -> None:
+        """It waits no more."""
+        if not turn.given:
+            self._line.remove(turn)
+
+    def _serve(self) -> None:
+        while self._line and self._has_room():
+            turn = self._line.popleft()
+            self._coming[turn.session] = self._now()
+            turn.give()
+
+    def _has_room(self) -> bool:
+        since = self._now() - COMING_MS
+        while self._coming:
+            session, at = next(iter(self._coming.items()))
+            if at > since:
+                break
+            del self._coming[session]
+        return len(self._begun) + len(self._coming) < self.window
 
     def remember(self, available: int, total: int) -> None:
         """Octets of memory that are left, and in all."""
         self._memory = available, total
 
     @property
-    def latency(self) -> int:
-        """Time, ms, that a commit takes now."""
-        now = self._now()
-        oldest = next(iter(self._begun.values()), now)
-        return max(now - oldest, int(self._decayed(now)))
-
-    @property
     def delay(self) -> int:
         """Time, ms, that the reply to MAIL has to wait."""
-        if self._has_less(_SLOW_PERCENT):
-            return MOST_DELAY_MS
-        if len(self._begun) < SLOW_WAITING:
-            return 0
-        latency = self.latency
-        return min(latency, MOST_DELAY_MS) if latency >= SLOW_MS else 0
+        return MOST_DELAY_MS if self._has_less(_SLOW_PERCENT) else 0
 
     def refusal(self) -> tuple[Reason, Reply] | None:
         """Why no message may begin now."""
         if self.refusing:
             return Reason.STORE, _NO_STORAGE
-        if self._has_less(_REFUSE_PERCENT):
-            return Reason.OVERLOAD, _NO_MEMORY
-        if len(self._begun) >= REFUSE_WAITING and self.latency >= REFUSE_MS:
-            return Reason.OVERLOAD, _BUSY
-        return None
+        return (Reason.OVERLOAD, _NO_MEMORY) if self._has_less(_REFUSE_PERCENT) else None
 
     def closed(self) -> tuple[Reason, Reply] | None:
         """Why no client may connect now."""
         return (Reason.OVERLOAD, _CLOSED) if self._has_less(_REFUSE_PERCENT) else None
-
-    def _decayed(self, now: int) -> float:
-        return self._recent * 0.5 ** ((now - self._at) / _HALF_LIFE_MS) if self._recent else 0.0
 
     def _has_less(self, percent: int) -> bool:
         available, total = self._memory

@@ -45,6 +45,7 @@ class Conversation:
         "_turned_down",
         "caller",
         "client",
+        "lines_up",
         "login",
         "pause",
         "places",
@@ -74,6 +75,8 @@ class Conversation:
         self.places: dict[str, int] = {}
         """The places among the sessions of its parties that it holds; see `submit.quotas`."""
         self.pause = 0
+        self.lines_up = False
+        """Whether the reply to MAIL waits for a place in the load."""
         """Time, ms, that the reply to this command has to wait; the caller sets it to 0."""
         self.login = self._new_login()
         """The session's logins; None where nobody can log in."""

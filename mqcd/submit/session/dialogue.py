@@ -163,6 +163,7 @@ class Dialogue(Securing):
         octets = self._take_mail(argument)
         if self.state is State.ENVELOPE and (load := self.rules.gate.load) is not None:
             self.pause = load.delay
+            self.lines_up = not load.enter(self)
         if self.state is State.READY:
             self._move(Event.DROP)
         return octets

@@ -245,7 +245,7 @@ async def _accept(
     )
     if dialogue.caller.claim is not None:
         await dialogue.caller.claim(spid)
-    spid = await _commit(intake, submission)
+    spid = await _commit(intake, dialogue, submission)
     if quotas is not None and parties is not None and content is stream:
         quotas.use(parties, {"octets": stream.size})
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
@@ -289,12 +289,12 @@ def _envelope(
     )
 
 
-async def _commit(intake: Intake, submission: Submission) -> int:
+async def _commit(intake: Intake, dialogue: Dialogue, submission: Submission) -> int:
     """The SPID under which it is in the queue: that of the first message where it is a repeat."""
     if not isinstance(submission.content, bytes):
         # The client has still to send most of it: how long that takes says nothing about us.
         return _taken(submission, await intake.store.enqueue(submission))
-    number = intake.load.begin()
+    number = intake.load.begin(dialogue)
     try:
         return _taken(submission, await intake.store.enqueue(submission))
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from mqcd.core.ports import Clock
+from mqcd.submit.policy.load import MOST_WAIT_MS, Load
 
 
 class Pause:
@@ -23,6 +24,15 @@ class Pause:
             await asyncio.wait([self._sleep])
         finally:
             self.end()
+
+    async def for_place(self, load: Load, session: object) -> bool:
+        """Wait until the load has a place for a session's message; False: it has none in time."""
+        turn = load.line_up(session, self.end)
+        try:
+            await self.last(MOST_WAIT_MS)
+        finally:
+            load.leave(turn)
+        return turn.given or load.enter(session)
 
     def end(self) -> None:
         """End the delay, if there is one."""

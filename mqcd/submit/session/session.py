@@ -32,6 +32,7 @@ from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.states import State
 from mqcd.submit.filters.handlers import filter_key
 from mqcd.submit.message.chunking import Chunk
+from mqcd.submit.policy.load import BUSY
 from mqcd.submit.session.connections import tls_channel
 from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter, Server
@@ -270,7 +271,7 @@ class Session(asyncio.Protocol):
     def _goes_on(self) -> bool:
         """What follows a command whose reply is the last of `_out`; whether there is more to do at once."""
         dialogue = self._dialogue
-        if dialogue.skip or dialogue.asks or dialogue.pause:
+        if dialogue.skip or dialogue.asks or dialogue.pause or dialogue.lines_up:
             self._start(self._finish(self._out.pop()))
             return False
         self._after_command()
@@ -329,6 +330,11 @@ class Session(asyncio.Protocol):
         pause, dialogue.pause = dialogue.pause, 0
         if pause:
             await self._pause.last(pause)
+        if dialogue.lines_up:
+            dialogue.lines_up = False
+            load = self._host.intake.load
+            if dialogue.state is State.ENVELOPE and not await self._pause.for_place(load, dialogue):
+                reply = dialogue.retract(Reason.OVERLOAD, BUSY)
         self._out.append(reply)
         self._after_command()
 

@@ -9,57 +9,121 @@ import pytest
 
 from mqcd.core.model import Recipient, Submission
 from mqcd.submit.esmtp.refusal import Reason
-from mqcd.submit.policy.load import MOST_DELAY_MS, REFUSE_MS, REFUSE_WAITING, SLOW_MS, SLOW_WAITING, Load
-from tests.fakes.clock import FakeClock, turns
+from mqcd.submit.policy.load import (
+    COMING_MS,
+    FIRST,
+    LEAST,
+    MOST_DELAY_MS,
+    MOST_WAIT_MS,
+    PERIOD_MS,
+    SLOW_MS,
+    TOO_SLOW_MS,
+    Load,
+)
+from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore
 from tests.unit.submit.support import Client, House, open_house, server, visit
 
 
-@pytest.mark.parametrize(
-    ("waiting", "ms", "delay", "refused"),
-    [
-        (0, 0, 0, False),
-        (REFUSE_WAITING, SLOW_MS - 1, 0, False),
-        (SLOW_WAITING - 1, 60_000, 0, False),
-        (SLOW_WAITING, SLOW_MS, SLOW_MS, False),
-        (SLOW_WAITING, 60_000, MOST_DELAY_MS, False),
-        (REFUSE_WAITING - 1, 60_000, MOST_DELAY_MS, False),
-        (REFUSE_WAITING, REFUSE_MS - 1, REFUSE_MS - 1, False),
-        (REFUSE_WAITING, REFUSE_MS, REFUSE_MS, True),
-    ],
-)
-def test_messages_that_wait_to_be_committed(waiting: int, ms: int, delay: int, refused: bool) -> None:
-    clock = FakeClock()
-    load = Load(clock.monotonic)
-    for _ in range(waiting):
-        load.begin()
-    clock.advance(ms)
-    assert load.delay == delay
-    refusal = load.refusal()
-    assert (refusal is not None) is refused
-    assert refusal is None or (refusal[0] is Reason.OVERLOAD and refusal[1].code == 452)
-    assert load.closed() is None
+class Wave:
+    """Sessions that send as much as a load lets them."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.load = Load(self.clock.monotonic)
+        self.given: list[object] = []
+        self._count = 0
+
+    def enter(self, count: int) -> int:
+        """How many of so many sessions have a place at once; the others stand in line."""
+        entered = 0
+        for _ in range(count):
+            self._count += 1
+            name = self._count
+            if self.load.enter(name):
+                entered += 1
+                self.given.append(name)
+            else:
+                self.load.line_up(name, lambda name=name: self.given.append(name))  # type: ignore[misc]
+        return entered
+
+    def commit(self, ms: int) -> int:
+        """All that have places commit, which takes so long; how many these were."""
+        numbers = [self.load.begin(name) for name in self.given]
+        self.given.clear()
+        self.clock.advance(ms)
+        for number in numbers:
+            self.load.end(number)
+        return len(numbers)
 
 
-def test_slow_commits_are_forgotten_soon() -> None:
-    clock = FakeClock()
-    load = Load(clock.monotonic)
-    numbers = [load.begin() for _ in range(REFUSE_WAITING)]
-    clock.advance(2000)
-    for number in numbers:
-        load.end(number)
-    for _ in range(REFUSE_WAITING):
-        load.begin()
-    assert load.latency == 2000
-    assert load.refusal() is not None
-    clock.advance(500)
-    assert load.latency == 1000
-    load.end(load.begin())
-    assert load.latency == 1000
-    clock.advance(250)
-    assert load.refusal() is None
-    assert load.delay == 750
+def test_quick_commits_open_the_window_to_all() -> None:
+    wave = Wave()
+    assert wave.enter(300) == FIRST
+    assert [wave.commit(5) for _ in range(3)] == [FIRST, 2 * FIRST, 300 - 3 * FIRST]
+
+
+def test_the_window_shrinks_to_what_is_committed_in_time() -> None:
+    wave = Wave()
+    wave.enter(1)
+    wave.commit(10)
+    wave.enter(500)
+    # A disk that commits one message in 10 ms.
+    taken = [wave.commit(10 * len(wave.given)) for _ in range(5)]
+    assert taken[0] == FIRST
+    assert all(10 * each <= SLOW_MS + 10 for each in taken[1:])
+    assert wave.load.window >= LEAST
+
+
+def test_a_disk_that_is_slow_for_one_is_no_overload() -> None:
+    wave = Wave()
+    for ms in (300, 350, 600):
+        wave.enter(40)
+        assert wave.commit(ms) == 40
+    assert wave.load.window >= FIRST
+    wave.enter(40)
+    wave.commit(TOO_SLOW_MS)
+    assert wave.load.window < FIRST
+
+
+def test_what_was_quick_is_forgotten() -> None:
+    wave = Wave()
+    wave.enter(1)
+    wave.commit(1)
+    for _ in range(3):
+        wave.clock.advance(PERIOD_MS)
+        wave.enter(1)
+        wave.commit(300)
+    wave.enter(40)
+    wave.commit(700)
+    assert wave.load.window >= FIRST
+
+
+def test_slow_clients_hold_no_places() -> None:
+    wave = Wave()
+    assert wave.enter(FIRST) == FIRST
+    wave.clock.advance(COMING_MS - 1)
+    assert not wave.load.enter("another")
+    wave.clock.advance(1)
+    assert wave.load.enter("another")
+
+
+def test_a_session_has_one_place() -> None:
+    load = Load(FakeClock().monotonic)
+    assert all(load.enter("one") for _ in range(2 * FIRST))
+    assert load.enter("another")
+
+
+def test_who_leaves_the_line_gets_no_place() -> None:
+    wave = Wave()
+    wave.enter(FIRST)
+    called: list[int] = []
+    turns = [wave.load.line_up(number, lambda number=number: called.append(number)) for number in (1, 2)]  # type: ignore[misc]
+    wave.load.leave(turns[0])
+    wave.load.end(wave.load.begin(wave.given[0]))
+    assert called == [2]
+    assert [turn.given for turn in turns] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +168,7 @@ async def test_a_door_refuses_more_than_can_be_committed_and_recovers() -> None:
     house = House(server(maxpeerconnections=0), store=store, clock=clock)
     async with open_house(house), visit(house) as last:
         clients: list[Client] = []
-        for number in range(REFUSE_WAITING):
+        for number in range(FIRST):
             reader, writer = await asyncio.open_connection("127.0.0.1", house.door.port)
             client = Client(reader, writer)
             await client.reply()
@@ -114,14 +178,16 @@ async def test_a_door_refuses_more_than_can_be_committed_and_recovers() -> None:
                 await asyncio.sleep(0)
             clients.append(client)
         await last.say("EHLO client")
-        assert (await last.say("MAIL FROM:<>")).startswith("250 ")
-        await last.say("RSET")
-        clock.advance(REFUSE_MS)
-        assert (await last.say("MAIL FROM:<>")).startswith("452 4.3.1 ")
+        last.writer.write(b"MAIL FROM:<>\r\n")
+        reply = asyncio.ensure_future(last.reply())
+        while not reply.done():
+            await clock.run_for(MOST_WAIT_MS // 8)
+        assert (await reply).startswith("452 4.3.1 ")
         assert house.reasons() == ["overload"]
+        last.writer.write(b"MAIL FROM:<>\r\n")
+        waiting = asyncio.ensure_future(last.reply())
         store.go.set()
-        assert [(await client.reply())[:3] for client in clients] == ["250"] * REFUSE_WAITING
-        await turns()
-        assert (await last.say("MAIL FROM:<>")).startswith("250 ")
+        assert [(await client.reply())[:3] for client in clients] == ["250"] * FIRST
+        assert (await waiting).startswith("250 ")
         for client in clients:
             await client.close()
