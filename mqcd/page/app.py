@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
 
 from mqcd.page import api, ui
 from mqcd.page.access.gate import Gate
-from mqcd.page.bounds import Bounds
+from mqcd.page.bounds import Bounds, refusal
 from mqcd.page.parts import Parts
 
 
@@ -20,4 +23,14 @@ def make_app(parts: Parts) -> Starlette:
             Middleware(Bounds, hosts=parts.terms.hosts),
             Middleware(Gate, access=parts.access, role_of=calls.role_of),
         ],
+        exception_handlers={HTTPException: _refuse},
     )
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """What no route takes."""
+    if not isinstance(error, HTTPException):
+        raise error
+    answer = refusal(request.scope["path"], error.status_code, error.detail)
+    answer.headers.update(error.headers or {})
+    return answer

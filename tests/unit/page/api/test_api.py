@@ -58,6 +58,12 @@ async def test_a_refusal_has_one_form(site: Site) -> None:
     }
 
 
+async def test_what_no_route_takes_has_that_form_too(site: Site) -> None:
+    async with site.client("reader") as client:
+        answer = await client.get("/v1/messages/%0A/none")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
 async def test_a_method_that_is_not_offered_names_those_that_are(site: Site) -> None:
     async with site.client("operator") as client:
         answer = await client.put("/v1/batch")
