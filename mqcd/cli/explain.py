@@ -48,6 +48,7 @@ _LABELS = {
     "suppressed": "refused",
     "due": "due",
     "waiting_for": "waits for",
+    "next": "next",
 }
 
 
@@ -73,6 +74,10 @@ def _text(field: str, value: object) -> str:
     show = Duration().show
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if field == "next" and isinstance(value, Mapping):
+        host = f" to {value['host']}" if value["host"] else ""
+        source = f" from {value['source']}" if value["source"] else ""
+        return f"{value['at'] or 'at a time not known'}{host}{source} (blocked by: {value['blocked_by']})"
     if field == "limits" and isinstance(value, Mapping):
         return ", ".join(f"{name} {_plain(each)}" for name, each in value.items() if each not in (None, []))
     if field == "schedule" and isinstance(value, Mapping):

@@ -7,7 +7,6 @@ knows besides (lanes, recipients in flight) is handed in where there is one. `wa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mqcd.config.kinds.fields import RateKind
 from mqcd.core.events import format_time
@@ -18,21 +17,10 @@ from mqcd.core.queueing.transition import last_attempt
 from mqcd.core.selecting.rules import RuleAction, StandingRule
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.lane import LaneState
-from mqcd.deliver.lanes.outside import MOST_GRACE_MS
+from mqcd.deliver.outlook import Blocked, Outlook, Waiting, Way, outlook
 from mqcd.deliver.routing.policy import Hop, Policy
 from mqcd.deliver.routing.router import Router
-from mqcd.deliver.routing.routing import Rule, Unroutable, order
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
-    """A recipient of the queue, and what is known of its state at this moment."""
-
-    recipient: Recipient
-    in_flight: bool
-    place: int | None = None
-    """Jobs ahead of it in its lane; None where it is in none."""
-
+from mqcd.deliver.routing.routing import Destination, Rule, Unroutable, order
 
 Lanes = Callable[[str], LaneState | None]
 """The state of the lane of this key; None: no such lane, or no server running."""
@@ -40,15 +28,32 @@ Rules = Callable[[Recipient, Hop | None], StandingRule | None]
 """The standing rule that counts for a recipient; the hop is None where there is none."""
 
 
+NEW = Way(turn=1)
+"""Without a server no connection is open."""
+Ways = Callable[[Hop, tuple[int, int]], Way]
+"""The way of a recipient, by its lane's hop and its key."""
+_AT_AREA = (Blocked.HELD, Blocked.REMOVED, Blocked.REPORT)
+_OVER_OPEN = (Blocked.ATTEMPT, Blocked.RATE, Blocked.CONNECTIONS)
+
+
 class Explainer:
     """Explains by the rules of one configuration."""
 
-    def __init__(self, router: Router, clock: Clock, lanes: Lanes, rules: Rules, maxrecips: int) -> None:
+    def __init__(
+        self,
+        router: Router,
+        clock: Clock,
+        lanes: Lanes,
+        rules: Rules,
+        maxrecips: int,
+        ways: Ways = lambda _lane, _key: NEW,
+    ) -> None:
         self._router = router
         self._rules = rules
         self._clock = clock
         self._lanes = lanes
         self._maxrecips = maxrecips
+        self._ways = ways
 
     async def would_go(self, recipient: str, domain: str, sender: str) -> dict[str, object]:
         """Where mail from `sender` to this address would go now."""
@@ -58,7 +63,8 @@ class Explainer:
         if isinstance(route, Hop) and (mode := route.policy.schedule.holding.mode(domain)) is not None:
             about["rule"] = f"{about['rule']}, held by mta/queue/held (mode {mode})"
         blocks = None if rule is None else _stopped(rule)
-        return {"recipient": recipient, "sender": sender, **about, "due": None, "waiting_for": blocks}
+        asked: dict[str, object] = {"recipient": recipient, "sender": sender}
+        return {**asked, **about, "due": None, "waiting_for": blocks, "next": None}
 
     async def why(self, waiting: Waiting) -> dict[str, object]:
         """Where a recipient of the queue goes, and what it waits for."""
@@ -71,6 +77,8 @@ class Explainer:
         lane = self._lanes(route.key) if isinstance(route, Hop) else None
         refusal = route.reply if isinstance(route, Unroutable) else None
         due = recipient.due if recipient.area is not Area.BOUNCES else 0
+        now = self._clock.now()
+        ahead = _under(rule, waiting, outlook(waiting, lane, now))
         return {
             "spid": format_spid(recipient.spid),
             "qid": recipient.qid,
@@ -80,7 +88,25 @@ class Explainer:
             "attempts": recipient.attempts,
             "reply": _last_reply(recipient) or None,
             "due": format_time(due) if due else None,
-            "waiting_for": waiting_for(waiting, lane, refusal, self._clock.now(), rule),
+            "waiting_for": waiting_for(waiting, ahead, lane, refusal, now, rule),
+            "next": await self._next(route, recipient, ahead),
+        }
+
+    async def _next(self, route: Hop | Unroutable, recipient: Recipient, ahead: Outlook) -> dict[str, object]:
+        """Host and source address of its next attempt, when that is, and what it waits for until then."""
+        host, source = "", ""
+        if isinstance(route, Hop) and ahead.blocked_by not in _AT_AREA:
+            way = self._ways(route, recipient.key)
+            if way.host and ahead.blocked_by in _OVER_OPEN:
+                host, source = way.host, way.source
+            else:
+                host = _host(route.destination, recipient, way.turn)
+                source = await self._router.source(route, host, way.turn)
+        return {
+            "host": host or None,
+            "source": source or None,
+            "at": format_time(ahead.at) if ahead.at is not None else None,
+            "blocked_by": ahead.blocked_by.value,
         }
 
     def _about(
@@ -91,6 +117,14 @@ class Explainer:
             route = self._router.slowed(route, standing)
         about = _route(route, rule, self._maxrecips)
         return route, {**about, "standing_rule": None if standing is None else standing.id}, standing
+
+
+def _under(rule: StandingRule | None, waiting: Waiting, ahead: Outlook) -> Outlook:
+    """The outlook of a recipient for which a standing rule counts."""
+    stops = rule is not None and rule.action is not RuleAction.SLOW
+    if rule is None or not stops or waiting.in_flight or ahead.blocked_by in _AT_AREA:
+        return ahead
+    return Outlook(Blocked.RULE, (rule.until or None) if rule.action is RuleAction.SUSPEND else ahead.at)
 
 
 def _route(route: Hop | Unroutable, rule: Rule, maxrecips: int) -> dict[str, object]:
@@ -118,18 +152,21 @@ def _address(asked: str, domain: str) -> str:
 
 
 _AT_REST = {
-    Area.BOUNCES: "the report to its sender",
-    Area.HELD: "its release by an operator",
-    Area.REMOVED: "the end of its grace: an operator has removed it",
+    Blocked.REPORT: "the report to its sender",
+    Blocked.HELD: "its release by an operator",
+    Blocked.REMOVED: "the end of its grace: an operator has removed it",
+    Blocked.DNS: "the route of its domain, for which DNS is asked",
+    Blocked.ATTEMPT: "the end of its attempt",
 }
 
 
-def _at_rest(recipient: Recipient, now: int) -> str:
+def _at_rest(waiting: Waiting, ahead: Outlook, now: int) -> str:
     """What a recipient waits for that no attempt comes for; "" for all others."""
+    recipient = waiting.recipient
     if recipient.area is Area.HELD and recipient.due:
         end = _ahead(recipient.due, now)
         return f"a request for the held mail of {recipient.domain}, or its age limit{end}"
-    return _AT_REST.get(recipient.area, "")
+    return _AT_REST[ahead.blocked_by] if ahead.blocked_by in _AT_AREA else ""
 
 
 _BY_RULE = {
@@ -141,6 +178,7 @@ _BY_RULE = {
 
 def waiting_for(
     waiting: Waiting,
+    ahead: Outlook,
     lane: LaneState | None,
     refusal: Reply | None,
     now: int,
@@ -148,7 +186,7 @@ def waiting_for(
 ) -> str:
     """What the recipient waits for, as text; `rule` is the standing rule that counts for it."""
     recipient = waiting.recipient
-    if rest := _at_rest(recipient, now):
+    if rest := _at_rest(waiting, ahead, now):
         return rest
     if rule is not None and (stopped := _stopped(rule)):
         return stopped if not waiting.in_flight else f"the end of its attempt; then {stopped}"
@@ -156,19 +194,25 @@ def waiting_for(
         return f"its next attempt{_ahead(recipient.due, now)}, which would end with {refusal}"
     if lane is not None and lane.suspended and (look := _probe(lane)):
         dead = f"{lane.destination} suspended, {look}"
-        if waiting.in_flight or recipient.due - now <= lane.probe_in_ms + MOST_GRACE_MS:
+        if ahead.blocked_by is not Blocked.DUE:
             return dead
         return f"its next attempt{_ahead(recipient.due, now)}, and {dead}"
-    if waiting.place is not None and lane is not None:
-        busy = lane.connections - lane.idle
-        at_work = f"{busy} of {lane.window} connections at work{_rate(lane)}"
-        return f"its turn: {waiting.place} before it, {at_work}"
-    if waiting.in_flight:
-        return "the end of its attempt"
-    if recipient.due > now and lane is not None and not recipient.attempts:
-        # Never tried and not due: its lane has given it back.
-        return f"its turn: back in its lane in {_seconds(recipient.due - now)}{_rate(lane)}"
-    if recipient.due > now:
+    if ahead.blocked_by in _AT_REST:
+        return _AT_REST[ahead.blocked_by]
+    return _its_turn(waiting, ahead, lane, now)
+
+
+def _its_turn(waiting: Waiting, ahead: Outlook, lane: LaneState | None, now: int) -> str:
+    recipient = waiting.recipient
+    if waiting.wait.place is not None and lane is not None:
+        at_work = f"{lane.connections - lane.idle} of {lane.window} connections at work"
+        rate = waiting.wait.rate_in_ms
+        allowed = f", its rate allows it in {_seconds(rate)}" if rate else ""
+        return f"its turn: {waiting.wait.place} before it, {at_work}{allowed}"
+    if ahead.blocked_by in (Blocked.RATE, Blocked.SHARE) and ahead.at is not None:
+        why = "rate" if ahead.blocked_by is Blocked.RATE else "destination without progress"
+        return f"its turn{_ahead(ahead.at, now)}: {why}"
+    if ahead.blocked_by is Blocked.DUE:
         why = _last_reply(recipient)
         return f"its next attempt{_ahead(recipient.due, now)}{f', after {why}' if why else ''}"
     return "its next attempt, which is due"
@@ -183,6 +227,14 @@ def _stopped(rule: StandingRule) -> str | None:
     return f"{_BY_RULE[rule.action]} {rule}, which stands {end}{why}"
 
 
+def _host(destination: Destination, recipient: Recipient, turn: int) -> str:
+    """The host that a new connection goes to: the first one, or where its last attempt went when those that
+    are preferred did not answer."""
+    last = last_attempt(recipient).host
+    answered = any(last in group for group in destination.hosts[1:])
+    return last if answered else order(destination, turn)[0]
+
+
 def _probe(lane: LaneState) -> str:
     """When a suspended destination is probed; "" = when mail for it is due."""
     if lane.probe_in_ms:
@@ -190,10 +242,6 @@ def _probe(lane: LaneState) -> str:
     if lane.connections:
         return "probe under way"
     return "next probe now" if lane.waiting else ""
-
-
-def _rate(lane: LaneState) -> str:
-    return f", the rate allows the next one in {_seconds(lane.rate_in_ms)}" if lane.rate_in_ms else ""
 
 
 def _ahead(due: int, now: int) -> str:

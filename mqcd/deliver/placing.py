@@ -107,6 +107,10 @@ class Placing:
         """By domain whose route is being asked for: how many wait for it, and since when."""
         return {domain: (len(self._waiting[domain]), at) for domain, at in self._asked_at.items()}
 
+    def asks(self, recipient: Recipient) -> bool:
+        """Whether the route of its domain is being asked for."""
+        return any(each.key == recipient.key for each in self._waiting.get(recipient.lane_key, ()))
+
     def stop(self) -> list[Recipient]:
         """Cancel all look-ups; returns the recipients that waited for them."""
         for task in tuple(self._tasks):

@@ -30,7 +30,7 @@ from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.timers import Alarm, Sweep
 from mqcd.deliver.direct import Direct
-from mqcd.deliver.explaining import Explainer, Waiting
+from mqcd.deliver.explaining import Explainer
 from mqcd.deliver.health.suspects import Suspects
 from mqcd.deliver.health.watchdog import Stuck
 from mqcd.deliver.held import Held
@@ -38,6 +38,7 @@ from mqcd.deliver.lanes.gauging import Gauges, gauge
 from mqcd.deliver.lanes.lane import LaneState, Why
 from mqcd.deliver.lanes.parking import is_late, is_over
 from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
+from mqcd.deliver.outlook import Waiting
 from mqcd.deliver.patrol import Patrol
 from mqcd.deliver.placing import Placing, Suppressed
 from mqcd.deliver.recording import Recorder
@@ -217,13 +218,18 @@ class Deliverer:
             return self._table.state(name, self._clock.monotonic())
 
         rules, most = self._standing.find, self._terms.settings.maxrecips
-        return Explainer(self._placing.router, self._clock, lane, rules, most)
+        return Explainer(self._placing.router, self._clock, lane, rules, most, self._pool.way)
 
     def waiting(self, recipient: Recipient) -> Waiting:
         """The present state of a recipient."""
         in_flight = self._store.in_flight(recipient)
-        place = self._table.position(recipient.key) if in_flight else None
-        return Waiting(recipient=recipient, in_flight=in_flight, place=place)
+        now = self._clock.monotonic()
+        return Waiting(
+            recipient=recipient,
+            in_flight=in_flight,
+            wait=self._table.wait(recipient, now),
+            asked=in_flight and self._placing.asks(recipient),
+        )
 
     def lanes(self) -> Sequence[LaneState]:
         return self._table.states(self._clock.monotonic())

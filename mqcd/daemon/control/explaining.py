@@ -27,7 +27,8 @@ from mqcd.daemon.advised import ACTIVE
 from mqcd.daemon.derived import own_names, schedule_of, suppressions_of
 from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.rules.book import read_rules, rules_path
-from mqcd.deliver.explaining import Explainer, Waiting
+from mqcd.deliver.explaining import Explainer
+from mqcd.deliver.outlook import Waiting
 from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.service import Deliverer

@@ -14,7 +14,9 @@ from mqcd.deliver.connection.worker import Worker
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Lane, Start
 from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
+from mqcd.deliver.outlook import Way
 from mqcd.deliver.recording import Recorder
+from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.terms import Terms
 
@@ -70,6 +72,16 @@ class Pool:
     def reserve(self, lane: Lane) -> Worker:
         """An idle connection of a lane that has one: the caller gives it a job, or lets it rest again."""
         return self._idle[lane.name].pop()
+
+    def way(self, hop: Hop, key: tuple[int, int]) -> Way:
+        """How a recipient goes: over the connection that tries it, or one that its lane has open, or a new
+        one."""
+        open_ = [each for each in self._workers if each.lane.name == hop.key and each.host]
+        own = [each for each in open_ if each.tries(key)]
+        turn = self._turns[hop.policy.zone] + 1
+        for worker in own or open_:
+            return Way(turn=turn, host=worker.host, source=worker.source)
+        return Way(turn=turn)
 
     def at_work(self) -> Iterator[tuple[Job, int]]:
         """Jobs that are being tried, and since when."""

@@ -91,6 +91,20 @@ class Worker:
         return None if self._job is None else (self._job, self.began)
 
     @property
+    def host(self) -> str:
+        """The host of its connection; "" = it has none yet."""
+        return self._link.host if self._link is not None else ""
+
+    @property
+    def source(self) -> str:
+        """The address that its connection comes from."""
+        return self._link.source if self._link is not None else ""
+
+    def tries(self, key: tuple[int, int]) -> bool:
+        """Whether it tries a recipient at this moment."""
+        return self._job is not None and any(each.key == key for each in self._job.recipients)
+
+    @property
     def may_be_taken_back(self) -> bool:
         """Whether its attempt can be cancelled without effect: no content was sent."""
         if self._job is None or self._task is None:

@@ -146,13 +146,6 @@ class JobQueue:
                 job.recipients = [each for each in job.recipients if each.qid in left]
         return gone
 
-    def position(self, key: tuple[int, int]) -> int | None:
-        """Jobs ahead of a recipient; None where it waits elsewhere."""
-        for position, job in enumerate(self.jobs):
-            if any(recipient.key == key for recipient in job.recipients):
-                return position
-        return None
-
     def bind(self, limits: tuple[Limit, ...]) -> None:
         """Have other limits of the lane and of its zone count what waits."""
         waiting = self.waiting + self.aside

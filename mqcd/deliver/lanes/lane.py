@@ -140,6 +140,9 @@ class Lane:
             probe_in_ms=max(self.suspension.until - now, 0) if self.suspended else 0,
             rate_in_ms=max((limit.wait(1, now) for limit in self.queue.limits), default=0),
             rule=self.hop.policy.rule,
+            booked_in_ms=int(max([0, *(limit.booked - now for limit in self.queue.limits)])),
+            rest_in_ms=max(self.share.until - now, 0) if self.share.most else 0,
+            pace_ms=int(self.pace.recent),
         )
 
 
@@ -163,6 +166,12 @@ class LaneState:
     """Time until its rate and its zone's allow the next recipient; 0 = at once."""
     rule: str = ""
     """The id of the standing rule that slows it down; "" = none does."""
+    booked_in_ms: int = 0
+    """When the turn of the last recipient comes that waits outside for a rate; none is after the present."""
+    rest_in_ms: int = 0
+    """How long claims still pass over its mail because it holds its share; 0 = they do not."""
+    pace_ms: int = 0
+    """Time of a transaction lately; 0 = not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

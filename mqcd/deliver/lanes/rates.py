@@ -22,9 +22,11 @@ HOLD_MS = 10_000
 """Recipients that would have to wait longer than this for a token wait outside."""
 LONGEST_MS = 3_600_000
 """No recipient waits outside for longer: rates may change meanwhile."""
+TURN_MS = HOLD_MS // 2
+"""How long before its turn a recipient comes back."""
 _NS = 1_000_000
 """In a ms."""
-_STEP_MS = 1000
+STEP_MS = 1000
 """Recipients whose turns fall into one such step come back together."""
 
 
@@ -70,8 +72,13 @@ class Limit:
         if turn - now > LONGEST_MS:
             return LONGEST_MS
         self._booked = turn
-        back = (int(turn) - HOLD_MS // 2) // _STEP_MS * _STEP_MS
-        return max(back - now, _STEP_MS)
+        back = (int(turn) - TURN_MS) // STEP_MS * STEP_MS
+        return max(back - now, STEP_MS)
+
+    @property
+    def booked(self) -> float:
+        """The last turn of those that wait outside."""
+        return self._booked
 
     def change(self, rate: Rate, now: int) -> None:
         """Apply another rate from now on; used tokens stay used."""

@@ -33,6 +33,7 @@ from mqcd.deliver.lanes.states import Condition, Event
 from mqcd.deliver.lanes.tenants import Places, Shares
 from mqcd.deliver.lanes.throttling import Throttle
 from mqcd.deliver.lanes.turns import Turns
+from mqcd.deliver.lanes.waits import Wait, wait_of
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.routing.policy import Hop
 
@@ -92,10 +93,9 @@ class LaneTable:
         lane = self._lanes.get(name)
         return None if lane is None else lane.view(self._limit(lane, now), now)
 
-    def position(self, key: tuple[int, int]) -> int | None:
-        """How many jobs stand before a recipient in its lane; None where it waits in none."""
-        positions = (lane.queue.position(key) for lane in self._lanes.values())
-        return next((position for position in positions if position is not None), None)
+    def wait(self, recipient: Recipient, now: int) -> Wait:
+        """What stands before a recipient of the queue."""
+        return wait_of(self._lanes.values(), self._throttle, recipient, now)
 
     def room(self) -> int:
         """The number of recipients to claim now: none until a tenth of the active set is free."""

@@ -121,6 +121,10 @@ class Throttle:
         """Whether any rate may count a lane's mail: then only `take` gives its jobs."""
         return self.senders or bool(lane.queue.limits)
 
+    def lines(self) -> list[list[Job]]:
+        """The jobs that wait for their senders' tokens, by sender, in order."""
+        return [[job for _, job in line] for line in self._aside.values()]
+
     def by_age(self, lane: Lane) -> bool:
         """Whether the next job of its zone has to be found for each token: tokens there go by age."""
         return lane.hop.policy.zone in self._rates.zones

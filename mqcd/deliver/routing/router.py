@@ -20,7 +20,7 @@ from mqcd.core.ports import Clock, Resolver
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.selecting.rules import StandingRule, site_name
 from mqcd.deliver.routing import routing
-from mqcd.deliver.routing.policy import Hop, Policies, hop
+from mqcd.deliver.routing.policy import Hop, Policies, hop, sources_for
 from mqcd.deliver.routing.routing import Destination, Route, Rule, Unroutable
 
 KEEP_MS = 30_000
@@ -100,6 +100,16 @@ class Router:
     def sites(self) -> Mapping[str, str]:
         """By domain, the site of its mail, where that is known without DNS."""
         return {domain: site_name(each.destination.name) for (_, domain), each in self._hops.items()}
+
+    async def source(self, hop: Hop, host: str, turn: int) -> str:
+        """The address that a new connection to a host comes from; "" = the system's choice, or not known."""
+        if not hop.policy.sources:
+            return ""
+        try:
+            address = (await self._resolver.addresses(host))[0]
+        except (NameNotFound, ResolveFailed):
+            return ""
+        return next(iter(sources_for(hop.policy.sources, address, turn)), "")
 
     def _kept_route(self, domain: str) -> Destination | None:
         kept = self._kept.get(domain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Self
 
 from mqcd.config.settings import ClientSettings, DeliverSettings, HostPort, RelaySettings
 from mqcd.core.events import Verb
@@ -60,7 +61,7 @@ class Kit:
             most_connections=most_connections,
         )
 
-    async def __aenter__(self) -> Kit:
+    async def __aenter__(self) -> Self:
         await self.store.open()
         await self.deliverer.start()
         return self

@@ -8,8 +8,10 @@ from mqcd.config.settings import DestinationSettings, ZoneMatchSettings, ZoneSet
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Envelope, Recipient
 from mqcd.core.smtp.reply import Reply
-from mqcd.deliver.explaining import Waiting, waiting_for
+from mqcd.deliver.explaining import waiting_for
 from mqcd.deliver.lanes.lane import LaneState
+from mqcd.deliver.lanes.waits import Wait
+from mqcd.deliver.outlook import NO_WAIT, Waiting, outlook
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
 from tests.unit.deliver.kit import BY_DNS, RELAYED, Kit
@@ -45,27 +47,34 @@ GONE = Reply(code=550, status="5.1.2", text="no such domain")
 
 
 @pytest.mark.parametrize(
-    ("recipient", "in_flight", "place", "lane", "refusal", "words"),
+    ("recipient", "in_flight", "wait", "lane", "refusal", "words"),
     [
         (FRESH, False, None, None, None, "its next attempt, which is due"),
         (TRIED, False, None, LANE, None, "its next attempt in 60 s, after 450 4.2.1 busy from mx"),
         (TRIED, True, None, LANE, None, "the end of its attempt"),
-        (FRESH, True, 2, LANE, None, "its turn: 2 before it, 4 of 5 connections at work"),
         (
             FRESH,
             True,
-            0,
-            replace(LANE, rate_in_ms=7200),
+            Wait(place=2, rate_in_ms=0),
+            LANE,
             None,
-            "its turn: 0 before it, 4 of 5 connections at work, the rate allows the next one in 8 s",
+            "its turn: 2 before it, 4 of 5 connections at work",
+        ),
+        (
+            FRESH,
+            True,
+            Wait(place=0, rate_in_ms=7200),
+            LANE,
+            None,
+            "its turn: 0 before it, 4 of 5 connections at work, its rate allows it in 8 s",
         ),
         (
             replace(FRESH, area=Area.DEFERRED, due=NOW + 20_000),
             False,
             None,
-            replace(LANE, rate_in_ms=7200),
+            replace(LANE, booked_in_ms=60_000),
             None,
-            "its turn: back in its lane in 20 s, the rate allows the next one in 8 s",
+            "its turn in 26 s: rate",
         ),
         (
             FRESH,
@@ -107,13 +116,13 @@ GONE = Reply(code=550, status="5.1.2", text="no such domain")
 def test_what_a_recipient_waits_for(
     recipient: Recipient,
     in_flight: bool,
-    place: int | None,
+    wait: Wait | None,
     lane: LaneState | None,
     refusal: Reply | None,
     words: str,
 ) -> None:
-    waiting = Waiting(recipient=recipient, in_flight=in_flight, place=place)
-    assert waiting_for(waiting, lane, refusal, NOW) == words
+    waiting = Waiting(recipient=recipient, in_flight=in_flight, wait=wait or NO_WAIT)
+    assert waiting_for(waiting, outlook(waiting, lane, NOW), lane, refusal, NOW) == words
 
 
 async def test_where_mail_would_go_by_a_relay_and_its_zone() -> None:

@@ -72,6 +72,9 @@ def test_lanes_in_use_come_by_what_waits() -> None:
         "probe_in_ms": 0,
         "rate_in_ms": 250,
         "rule": "",
+        "booked_in_ms": 0,
+        "rest_in_ms": 0,
+        "pace_ms": 0,
     }
 
 
