@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +17,7 @@ from mqcd.page.ui.asking import at_once, get, post
 from mqcd.page.ui.formats import duration
 from mqcd.page.ui.forms import asked, link, onwards, posted
 from mqcd.page.ui.queue.conditions import problem, quoted
+from mqcd.page.ui.rules import RULES
 from mqcd.page.ui.templates import render
 
 _COLUMNS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {
@@ -50,9 +52,11 @@ class Destinations:
         return render("parts/destinations.html", request, **await self._values(request))
 
     async def _values(self, request: Request) -> Mapping[str, Any]:
-        said = await get(self._client, "/v1/destinations")
+        asked_for = (get(self._client, path) for path in ("/v1/destinations", RULES))
+        said, rules = await asyncio.gather(*asked_for)
+        suspending = {str(row["where"]): row["id"] for row in rules.rows if row["action"] == "suspend"}
         sort, backwards = asked(request).get("sort"), asked(request).get("backwards") == "Y"
-        rows = [_row(row) for row in said.rows]
+        rows = [_row(row, suspending) for row in said.rows]
         if sort in _COLUMNS:
             rows.sort(key=_COLUMNS[sort][1], reverse=backwards)
         return {
@@ -81,19 +85,28 @@ class Destinations:
         return onwards("/destinations")
 
 
-def _row(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With its state in words, and the links of its mail."""
+def _row(row: Mapping[str, Any], suspending: Mapping[str, str]) -> Mapping[str, Any]:
+    """With its state in words, and the links of its mail. `suspending`: rules by their conditions.
+
+    A destination that a rule suspends is known to the server as such only once mail for it is due.
+    """
     name = str(row["destination"])
+    standing = next((rule for where, rule in suspending.items() if where in _ways(name)), None)
+    row = {**row, "rule": standing or row.get("rule"), "suspended": row["suspended"] or bool(standing)}
     where = selecting(name)
     return {
         **row,
         "state": state(row),
-        "why": row.get("why_text") or why(row),
-        "rule": row.get("rule"),
+        "why": why(row) if standing else row.get("why_text") or why(row),
         "mail": link("/queue", {"where": where}) if where else "",
         "retry": link("/act", {"action": "retry", "scope": "all", "where": where}) if where else "",
         "suspend": link("/destinations/suspend", {"name": name}),
     }
+
+
+def _ways(name: str) -> Sequence[str]:
+    """How a condition on one destination is written."""
+    return f"site = {name}", f"site = {quoted(name)}"
 
 
 def selecting(name: str) -> str:

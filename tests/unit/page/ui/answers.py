@@ -25,27 +25,72 @@ def text(body: str, status: int = 200) -> Answer:
 
 def recipient(word: str) -> dict[str, Any]:
     return {
-        "spid": SPID, "qid": 1, "area": "deferred", "inflight": False, "sender": word,
+        "spid": SPID,
+        "qid": 1,
+        "area": "deferred",
+        "inflight": False,
+        "sender": word,
         "recipient": f"{word}@x",
-        "received": AT, "due": AT, "attempts": 2, "size": 1234, "status": word, "reply": f"450 {word}",
-    }  # fmt: skip
+        "received": AT,
+        "due": AT,
+        "attempts": 2,
+        "size": 1234,
+        "status": word,
+        "reply": f"450 {word}",
+    }
 
 
 def destination(word: str, **more: Any) -> dict[str, Any]:
     return {
-        "destination": word, "oldest_ms": 90_000, "waiting": 4, "connections": 1, "idle": 0,
-        "suspended": True, "probe_in_ms": 5000, "rate_in_ms": 0, "reply": f"451 {word}", "reply_ms": 100,
+        "destination": word,
+        "oldest_ms": 90_000,
+        "waiting": 4,
+        "connections": 1,
+        "idle": 0,
+        "suspended": True,
+        "probe_in_ms": 5000,
+        "rate_in_ms": 0,
+        "reply": f"451 {word}",
+        "reply_ms": 100,
         **more,
-    }  # fmt: skip
+    }
 
 
 def batch(word: str, **more: Any) -> dict[str, Any]:
     return {
-        "batch": "hold-1", "action": "hold", "at": AT, "by": word, "reason": word,
-        "selection": {"where": word}, "matched": 5, "changed": 4, "in_flight": 1, "done": True,
-        "trouble": word, "undo": True,
-        "undo_until": None, **more,
-    }  # fmt: skip
+        "batch": "hold-1",
+        "action": "hold",
+        "at": AT,
+        "by": word,
+        "reason": word,
+        "selection": {"where": word},
+        "matched": 5,
+        "changed": 4,
+        "in_flight": 1,
+        "done": True,
+        "trouble": word,
+        "undo": True,
+        "undo_until": None,
+        **more,
+    }
+
+
+def rule(word: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": word,
+        "action": "suspend",
+        "where": word,
+        "name": word,
+        "reason": word,
+        "by": word,
+        "at": AT,
+        "until": AT,
+        "rate": word,
+        "connections": 3,
+        "report": None,
+        "applied": 2,
+        **more,
+    }
 
 
 def of_server(word: str) -> dict[str, Answer]:
@@ -85,5 +130,33 @@ def of_server(word: str) -> dict[str, Answer]:
         ),
         "/v1/batch": said({**batch(word), "sample": sample}),
         "/v1/batches": said([batch(word)]),
+        "/v1/rules": said([rule(word)]),
+        "/v1/connections": said(
+            [
+                {
+                    "side": "in",
+                    "client": word,
+                    "user": word,
+                    "listener": word,
+                    "tls": word,
+                    "state": word,
+                    "since_ms": 5,
+                    "messages": 1,
+                },
+                {
+                    "side": "out",
+                    "destination": word,
+                    "remote_host": word,
+                    "remote_addr": word,
+                    "tls": "",
+                    "state": word,
+                    "since_ms": 5,
+                    "messages": 1,
+                },
+            ]
+        ),
+        "/v1/settings": said([{"path": word, "value": word, "default": "", "line": 3, "gloss": word}]),
+        "/v1/loglevel": said({"level": "info", "until": AT}),
+        "/v1/stuck": said([{"kind": word, "name": word, "since_ms": 5, "recipients": 1}]),
         "/v1/retry": said({"batch": word, "matched": 3, "changed": 2}),
     }

@@ -32,6 +32,15 @@ PAGES = (
     f"/messages/{SPID}",
     f"/messages/{SPID}/why",
     "/messages/{}",
+    "/destinations",
+    "/destinations/rows?sort={}",
+    "/destinations/suspend?name={}",
+    "/rules?where={}&reason={}&action={}",
+    "/events?verb={}&domain={}",
+    "/server/state",
+    "/server/connections",
+    "/settings?find={}",
+    "/advice",
 )
 
 

@@ -44,6 +44,13 @@ async def test_a_count_changes_nothing(open_site: Site) -> None:
     }
 
 
+async def test_a_retry_is_counted(open_site: Site) -> None:
+    open_site.control.answers["/v1/retry"] = said({"batch": None, "matched": 3, "changed": 0})
+    async with open_site.client() as client:
+        answer = await client.get("/act/count?action=retry&where=")
+    assert "3 recipients" in answer.text
+
+
 @pytest.mark.parametrize(
     ("fields", "more"),
     [

@@ -1,0 +1,179 @@
+"""Destinations, rules, advice, server and settings: what each shows and asks for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mqcd.config.advice import Advice, Shaping, Suppression, document
+from tests.fakes.control import refusal, said
+from tests.unit.page.support import Site
+from tests.unit.page.ui.answers import destination, of_server, rule, text
+from tests.unit.page.ui.queue.test_acting import csrf
+from tests.unit.page.ui.seen import Seen
+
+UNTIL = 1_900_000_000_000
+
+
+def asked(site: Site, path: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(each.body) for each in site.control.asked if each.path == path and each.method == "POST"
+    ]
+
+
+async def test_destinations_are_sorted_as_asked(open_site: Site) -> None:
+    rows = [destination("b.test", waiting=1, suspended=False), destination("a.test", waiting=9)]
+    open_site.control.answers["/v1/destinations"] = said(rows)
+    order = {"destination": "ab", "waiting": "ab", "waiting&backwards=Y": "ba", "": "ba", "nonsense": "ba"}
+    async with open_site.client() as client:
+        for sort, names in order.items():
+            words = Seen((await client.get(f"/destinations/rows?sort={sort}")).text).words
+            assert (words.index("a.test") < words.index("b.test")) is (names == "ab"), sort
+
+
+async def test_a_dead_destination_says_why(open_site: Site) -> None:
+    open_site.control.answers["/v1/destinations"] = said([destination("a.test")])
+    async with open_site.client() as client:
+        words = Seen((await client.get("/destinations")).text).words
+    assert "dead" in words
+    assert "next probe in 5s" in words
+
+
+async def test_a_suspending_rule_shows_at_once(open_site: Site) -> None:
+    open_site.control.answers["/v1/destinations"] = said([destination("a.test", suspended=False)])
+    open_site.control.answers["/v1/rules"] = said([rule("x", id="suspend-1", where="site = a.test")])
+    async with open_site.client() as client:
+        seen = Seen((await client.get("/destinations")).text)
+    assert "a rule suspends it" in seen.words
+    assert {"type": "hidden", "name": "id", "value": "suspend-1"} in seen.all("input")
+
+
+async def test_no_destinations_is_said(open_site: Site) -> None:
+    open_site.control.answers["/v1/destinations"] = said([])
+    async with open_site.client() as client:
+        assert "No mail waits" in (await client.get("/destinations")).text
+
+
+async def test_suspending_makes_a_rule(open_site: Site) -> None:
+    open_site.control.answers = of_server("x")
+    async with open_site.client() as client:
+        data = {"csrf": await csrf(client), "name": 'mx "1".test', "for": "2h", "reason": "asked"}
+        answer = await client.post("/destinations/suspend", data=data)
+    assert answer.headers["location"] == "/destinations"
+    where = 'site = "mx \\"1\\".test"'
+    assert asked(open_site, "/v1/rules") == [
+        {"action": "suspend", "where": where, "for": "2h", "reason": "asked"}
+    ]
+
+
+async def test_a_rule_is_counted_before_it_is_added(open_site: Site) -> None:
+    open_site.control.answers["/v1/rules"] = said({"rule": None, "matched": 3, "sample": []})
+    form = {"action": "slow", "where": "domain = x", "connections": "2", "rate": ""}
+    async with open_site.client() as client:
+        token = await csrf(client)
+        counted = await client.post("/rules", data={**form, "csrf": token, "do": "count"})
+        added = await client.post("/rules", data={**form, "csrf": token, "do": "add"})
+    assert "3 recipients" in counted.text
+    assert added.status_code == 303
+    wanted = {"action": "slow", "where": "domain = x", "connections": 2}
+    assert asked(open_site, "/v1/rules") == [{**wanted, "dry_run": True}, wanted]
+
+
+async def test_a_refused_rule_keeps_what_was_typed(open_site: Site) -> None:
+    open_site.control.answers["/v1/rules"] = refusal(400, "rate: expected a rate")
+    async with open_site.client() as client:
+        data = {"csrf": await csrf(client), "action": "slow", "where": "domain = x", "rate": "fast"}
+        answer = await client.post("/rules", data=data)
+    assert answer.status_code == 400
+    assert "rate: expected a rate" in answer.text
+    assert "fast" in {each.get("value") for each in Seen(answer.text).all("input")}
+
+
+async def test_what_a_cancelled_rule_leaves_is_said(open_site: Site) -> None:
+    left = {"stays": "held", "undo": "mqcd queue undo hold-1"}
+    open_site.control.answers["/v1/rules/cancel"] = said({"id": "hold-1", **left})
+    async with open_site.client() as client:
+        answer = await client.post("/rules/cancel", data={"csrf": await csrf(client), "id": "hold-1"})
+    assert "mqcd queue undo hold-1" in answer.text
+
+
+@pytest.mark.parametrize("back", ["https://evil.test", "//evil.test", "/v1/areas"])
+async def test_a_form_leads_nowhere_else(open_site: Site, back: str) -> None:
+    open_site.control.answers["/v1/rules/cancel"] = said({"id": "x", "undo": None, "stays": None})
+    async with open_site.client() as client:
+        answer = await client.post(
+            "/rules/cancel", data={"csrf": await csrf(client), "id": "x", "back": back}
+        )
+    assert answer.headers["location"] == "/rules"
+
+
+async def test_advice_that_waits_is_told_from_that_in_effect(open_site: Site) -> None:
+    known: dict[str, Any] = {"reason": "refused", "since": 1, "until": UNTIL}
+    dead = Suppression(id="s-1", recipient="dead@x.test", **known)
+    shape = Shaping(id="d-1", match="mx.test", maxserverconnections=3, **known)
+    directory = open_site.directory / "advice"
+    directory.mkdir()
+    files = {
+        "proposed.xml": Advice(suppressions={"dead@x.test": dead}, shapings=(shape,)),
+        "active.xml": Advice(shapings=(shape,)),
+    }
+    for name, advice in files.items():
+        (directory / name).write_bytes(b"".join(document(advice)))
+    async with open_site.client() as client:
+        words = Seen((await client.get("/advice")).text).words
+    waits, active = words.split("In effect: 1")
+    assert "dead@x.test" in waits
+    assert "mx.test" not in waits
+    assert "at most 3 connections" in active
+
+
+async def test_advice_that_cannot_be_read_is_said(open_site: Site) -> None:
+    directory = open_site.directory / "advice"
+    directory.mkdir()
+    (directory / "active.xml").write_text("<advice")
+    async with open_site.client() as client:
+        assert "cannot be read" in (await client.get("/advice")).text
+
+
+async def test_a_switch_asks_with_its_reason(open_site: Site) -> None:
+    open_site.control.answers["/v1/pause"] = said({})
+    async with open_site.client() as client:
+        data = {"csrf": await csrf(client), "part": "deliver", "paused": "Y", "reason": "disk"}
+        answer = await client.post("/server/pause", data=data)
+    assert answer.headers["location"] == "/server"
+    assert asked(open_site, "/v1/pause") == [{"part": "deliver", "paused": True, "reason": "disk"}]
+
+
+async def test_an_older_server_is_said_to_be_that(open_site: Site) -> None:
+    open_site.control.answers = {"/readyz": text("ok")}
+    paths = ("/queue/rows", "/batches", "/rules", "/settings", "/server/connections", "/server/state")
+    async with open_site.client() as client:
+        for path in paths:
+            answer = await client.get(path)
+            assert answer.status_code == 200, path
+            assert "no such page" not in answer.text, path
+
+
+async def test_settings_are_searched(open_site: Site) -> None:
+    rows = [
+        {"path": "mta/queue/grace", "value": "2h", "default": "1h", "line": 4, "gloss": "time"},
+        {"path": "ops@port", "value": "9125", "default": "9125", "line": None, "gloss": "TCP port"},
+    ]
+    open_site.control.answers["/v1/settings"] = said(rows)
+    async with open_site.client() as client:
+        for query, found in {"": 2, "?changed=Y": 1, "?find=tcp": 1, "?find=nothing": 0}.items():
+            shown = (await client.get(f"/settings{query}")).text
+            assert ("mta/queue/grace" in shown) + ("ops@port" in shown) == found, query
+
+
+@pytest.mark.parametrize(
+    "path", ["/queue/rows", "/destinations", "/rules", "/batches", "/settings", "/server/state"]
+)
+async def test_no_server_is_no_empty_list(open_site: Site, path: str) -> None:
+    open_site.control.down = "no server runs at var/control.sock"
+    async with open_site.client() as client:
+        answer = await client.get(path)
+    assert "no server runs at var/control.sock" in answer.text
+    assert Seen(answer.text).all("table") == []
