@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.conftest import MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.plan import Plan, relay
+from tests.e2e.kit.programs import by_aiosmtplib, by_nodemailer
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Server
 from tests.e2e.kit.waiting import DEADLINE, poll
@@ -114,6 +115,23 @@ def test_msmtp_logs_in(server: Server, receiver: Receiver, mechanism: str, tmp_p
     settings.write_text("defaults\naccount default\n" + "\n".join(lines) + "\n")
     settings.chmod(0o600)
     run("msmtp", "-C", str(settings), recipient, text=b"Subject: msmtp\n\nhello\n")
+    arrived(server, receiver, recipient)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "LOGIN", "CRAM-MD5"])
+@pytest.mark.needs("node")
+def test_nodemailer_logs_in(server: Server, receiver: Receiver, mechanism: str) -> None:
+    recipient = f"nodemailer-{mechanism}@example.test"
+    login = {"user": USER, "pass": PASSWORD}
+    options = {"port": server.port, "authMethod": mechanism, "auth": login, "ignoreTLS": True}
+    by_nodemailer(options, {"from": USER, "to": recipient, "subject": "gr\u00fc\u00dfe", "text": "hello"})
+    arrived(server, receiver, recipient)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "LOGIN", "CRAM-MD5"])
+def test_aiosmtplib_logs_in(server: Server, receiver: Receiver, mechanism: str) -> None:
+    recipient = f"aiosmtplib-{mechanism}@example.test"
+    by_aiosmtplib(server.port, USER, recipient, (USER, PASSWORD), mechanism)
     arrived(server, receiver, recipient)
 
 

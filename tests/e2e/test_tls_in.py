@@ -15,6 +15,7 @@ from tests.e2e.conftest import MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.ports import free_port
+from tests.e2e.kit.programs import by_aiosmtplib, by_nodemailer
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Server
 from tests.e2e.kit.waiting import DEADLINE
@@ -142,6 +143,38 @@ def test_msmtp(
     settings.write_text("defaults\naccount default\n" + "\n".join(lines) + "\n")
     settings.chmod(0o600)
     run("msmtp", "-C", str(settings), recipient, text=b"Subject: msmtp\n\nhello\n")
+    arrived(server, receiver, recipient)
+
+
+@pytest.mark.parametrize("listener", ["in", "first"])
+@pytest.mark.needs("node")
+def test_nodemailer(server: Server, receiver: Receiver, authority: Authority, listener: str) -> None:
+    recipient = f"nodemailer-{listener}@example.test"
+    options = {
+        "port": server.ports[listener],
+        "secure": listener == "first",
+        "requireTLS": True,
+        "tls": {"ca": authority.certificate.read_text(), "servername": HOST},
+        "auth": {"user": USER, "pass": PASSWORD},
+    }
+    attached = {"filename": "data.bin", "content": "x" * 100_000}
+    message = {"from": USER, "to": recipient, "html": "<p>hello</p>", "attachments": [attached]}
+    by_nodemailer(options, message)
+    arrived(server, receiver, recipient)
+
+
+@pytest.mark.parametrize("listener", ["in", "first"])
+def test_aiosmtplib(server: Server, receiver: Receiver, authority: Authority, listener: str) -> None:
+    recipient = f"aiosmtplib-{listener}@example.test"
+    by_aiosmtplib(
+        server.ports[listener],
+        USER,
+        recipient,
+        (USER, PASSWORD),
+        "PLAIN",
+        context=context(authority),
+        tls_first=listener == "first",
+    )
     arrived(server, receiver, recipient)
 
 

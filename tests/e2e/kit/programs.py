@@ -1,0 +1,79 @@
+"""Mail by the libraries of other programs: nodemailer in node, aiosmtplib in Python."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import subprocess
+from collections.abc import Mapping
+from email.message import EmailMessage
+from pathlib import Path
+
+import aiosmtplib
+import pytest
+
+from tests.e2e.kit import mail
+from tests.e2e.kit.waiting import DEADLINE
+
+_MODULES = (Path("/usr/share/nodejs"), Path(__file__).parents[3] / ".test/debs/usr/share/nodejs")
+_SCRIPT = """
+const [, options, message] = process.argv;
+require("nodemailer").createTransport(JSON.parse(options)).sendMail(JSON.parse(message), (error, sent) => {
+  console.log(error || sent.response);
+  process.exit(error || !sent.response.startsWith("250 ") ? 1 : 0);
+});
+"""
+
+
+def by_nodemailer(options: dict[str, object], message: Mapping[str, object]) -> str:
+    """Send by node; the reply. `options`: of a transport. Skips the test where nodemailer is missing."""
+    places = [str(place) for place in _MODULES if (place / "nodemailer").is_dir()]
+    if not places:
+        pytest.skip("not installed: node-nodemailer; on Debian, tests/run unpacks it")
+    given = {"host": "127.0.0.1", "name": mail.HELO} | options
+    done = subprocess.run(
+        ["node", "-e", _SCRIPT, json.dumps(given), json.dumps(message)],
+        env=os.environ | {"NODE_PATH": os.pathsep.join(places)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def by_aiosmtplib(
+    port: int,
+    sender: str,
+    recipient: str,
+    login: tuple[str, str],
+    mechanism: str,
+    *,
+    context: ssl.SSLContext | None = None,
+    tls_first: bool = False,
+) -> str:
+    """Send by aiosmtplib; the reply. With `context` over TLS, by STARTTLS unless `tls_first`."""
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = sender, recipient, "aiosmtplib"
+    message.set_content("hello\n")
+
+    async def send() -> str:
+        client = aiosmtplib.SMTP(
+            hostname="127.0.0.1",
+            port=port,
+            local_hostname=mail.HELO,
+            timeout=DEADLINE,
+            use_tls=tls_first,
+            start_tls=context is not None and not tls_first,
+            tls_context=context,
+        )
+        async with client:
+            await client.ehlo()
+            await getattr(client, f"auth_{mechanism.lower().replace('-', '')}")(*login)
+            _, reply = await client.send_message(message, sender=sender, recipients=[recipient])
+        return reply
+
+    return asyncio.run(send())
