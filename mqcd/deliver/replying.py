@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from mqcd.config.settings import ReplyAction, ReplyRuleSettings
 from mqcd.core.address import fits_name, normal_domain
 from mqcd.core.selecting.pattern import fits
-from mqcd.core.selecting.rules import site_name
+from mqcd.core.selecting.where_fields import site_name
 from mqcd.core.smtp.classes import class_of
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.routing.routing import Destination

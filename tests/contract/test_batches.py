@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Action, Area, Purged, Recipient, Settlement
+from mqcd.core.model import Action, Amended, Area, Purged, Recipient, Settlement
 from mqcd.core.ports import QueueStore
 from mqcd.core.selecting.selection import Selection
 from tests.contract.harness import HOUR, Harness, Restart
@@ -122,6 +122,28 @@ async def test_what_is_in_flight_is_passed_over(store: QueueStore, post: Post) -
     assert await carry_out(store, batch(Action.HOLD, post)) == (1, 1)
     await post.settle(delivered(), busy)
     assert [each.address for each in await records(store)] == ["b@x.example"]
+
+
+@pytest.mark.parametrize(("action", "area"), [(Action.HOLD, Area.HELD), (Action.BOUNCE, Area.REMOVED)])
+async def test_what_was_claimed_comes_under_a_rule(
+    restarting: tuple[Harness, Restart], action: Action, area: Area
+) -> None:
+    """As standing rules settle it: claimed, not begun, and undone by the rule's name."""
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    await put_in(post)
+    before = await records(post.store)
+    order = batch(action, post, report=action is Action.BOUNCE)
+    harness.clock.advance(HOUR)
+    claimed = await post.claim_all()
+    assert len(claimed) == 4
+    await post.settle(Amended(batch=replace(order, until=harness.clock.now() + HOUR)), *claimed)
+    post = Post(await harness.restart(how), harness.clock)
+    assert {each.area for each in await records(post.store)} == {area}
+    assert await post.claim_all() == []
+    undo = batch(Action.UNDO, post, id=UNDONE, target=order.id)
+    assert await carry_out(post.store, undo) == (4, 0)
+    assert await records(post.store) == before
 
 
 async def test_a_verdict_ends_what_can_be_undone(store: QueueStore, post: Post) -> None:

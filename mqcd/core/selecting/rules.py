@@ -12,11 +12,10 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from mqcd.core.address import normal_domain
-from mqcd.core.events import site_of
 from mqcd.core.model import Action, Batch, Recipient, Word
 from mqcd.core.queueing.amendment import last_action
 from mqcd.core.selecting.where import Compare, Node, Predicate, Where
-from mqcd.core.selecting.where_fields import IN
+from mqcd.core.selecting.where_fields import IN, site_name
 
 SITE = "site"
 SERVER = "server"
@@ -147,7 +146,7 @@ class RuleSet:
         """The rules that may select it, in their order."""
         if not self._named:
             return self._general
-        keys = ("domain", subject.recipient.domain), (SITE, subject.site.lower())
+        keys = ("domain", subject.recipient.domain), (SITE, subject.site)
         found = [each for key in keys for each in self._named.get(key, ())]
         return sorted([*self._general, *found], key=attrgetter("place")) if found else self._general
 
@@ -169,11 +168,6 @@ class RuleSet:
         return None
 
 
-def site_name(destination: str) -> str:
-    """What the field `site` of conditions compares: the site of a destination, or the name of a relay."""
-    return site_of(destination) or destination
-
-
 def _is_exempt(rule: StandingRule, recipient: Recipient) -> bool:
     if not recipient.amended or rule.action is not RuleAction.HOLD:
         return False
@@ -189,7 +183,7 @@ def _names(root: Node) -> list[tuple[str, str]]:
     """The domains or sites that a condition lists, if that is all it does."""
     if not isinstance(root, Compare) or root.field not in _OF_DESTINATION or root.op not in ("=", IN):
         return []
-    form = normal_domain if root.field == "domain" else str.lower
+    form = normal_domain if root.field == "domain" else site_name
     return [(root.field, form(each)) for each in root.values]
 
 

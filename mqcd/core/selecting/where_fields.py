@@ -14,6 +14,7 @@ from typing import Any
 
 from mqcd.core.address import domain_of, normal_domain
 from mqcd.core.errors import DecodeError
+from mqcd.core.events import site_of
 from mqcd.core.labels import LIST_ID, MESSAGE_ID, TAG, TENANT, value_of
 from mqcd.core.model import Area
 from mqcd.core.queueing.spid import parse_spid
@@ -161,6 +162,14 @@ _CLIENT = Kind(
 )
 
 
+def site_name(destination: str) -> str:
+    """What `site` compares: the site of a destination by the name that pages show, or the name of a relay."""
+    return (site_of(destination) or destination).lower()
+
+
+_SITE = Kind(expected="a destination", ops=_TEXTS, read=site_name, pattern=site_name)
+
+
 def _text(path: str, kind: Kind = _TEXT) -> Field:
     return Field(kind, (path,), lambda _: str.lower)
 
@@ -194,7 +203,7 @@ FIELDS: Mapping[str, Field | None] = {
     "list-id": _labelled(LIST_ID, _NAME),
 }
 """None: known, but no record has it yet."""
-LIVE: Mapping[str, Field] = {"site": _text("site")}
+LIVE: Mapping[str, Field] = {"site": _text("site", _SITE)}
 """What delivery knows of a recipient besides its record: for conditions of rules."""
 
 

@@ -9,7 +9,6 @@ that back.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
@@ -63,8 +62,7 @@ class Ruling:
             fields = fields_in(request)
             # The front process is of the server's own user, and says who asked it.
             by = fields.pop("by", "")
-            by = by if by and request.uid == os.geteuid() else f"uid:{request.uid}"
-            return answer(await work(fields, by))
+            return answer(await work(fields, by if by and request.trusted else request.by))
         except DecodeError as error:
             return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
         except StoreUnavailable as error:

@@ -212,7 +212,7 @@ class Front:
     async def _change_rules(self, request: Request) -> Answer:
         """One shard changes the file of all; the others then take it up."""
         try:
-            body = json.dumps({**fields_in(request), "by": f"uid:{request.uid}"}).encode()
+            body = json.dumps({**fields_in(request), "by": request.by}).encode()
         except DecodeError as error:
             return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
         silent: dict[int, Asked] = {}

@@ -18,7 +18,8 @@ from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.queueing.schedule import RetrySchedule
-from mqcd.core.selecting.rules import StandingRule, site_name
+from mqcd.core.selecting.rules import StandingRule
+from mqcd.core.selecting.where_fields import site_name
 from mqcd.deliver.routing import routing
 from mqcd.deliver.routing.policy import Hop, Policies, hop, sources_for
 from mqcd.deliver.routing.routing import Destination, Route, Rule, Unroutable

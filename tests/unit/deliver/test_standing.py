@@ -9,11 +9,13 @@ import pytest
 from mqcd.config.settings import Rate
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
+from mqcd.core.queueing.amendment import batch_of
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
 from tests.fakes.clock import START_MS
 from tests.fakes.dialer import Peer
 from tests.unit.core.selecting.test_rules import rule
+from tests.unit.deliver import test_held as held
 from tests.unit.deliver.kit import BY_DNS, MINUTE, RELAYED, Kit
 from tests.unit.deliver.test_direct import warmed
 
@@ -194,3 +196,17 @@ async def test_explain_names_the_rule() -> None:
         assert "suspend-1 (maintenance)" in str(why["waiting_for"])
         would = await kit.deliverer.explainer().would_go("example.com", "example.com", "")
         assert would["standing_rule"] == "suspend-1"
+
+
+@pytest.mark.parametrize(("action", "area"), [("hold", Area.HELD), ("suspend", Area.DEFERRED)])
+async def test_mail_that_was_started_for_its_domain_comes_under_a_rule(action: str, area: Area) -> None:
+    async with held.kit() as made:
+        await made.submit("x@a.example")
+        await made.deliverer.drained()
+        stand(made, rule(action, "domain = a.example", until=made.clock.now() + GRACE))
+        made.deliverer.start_held("a.example".__eq__)
+        await made.until(lambda: made.deliverer.standing.applied.get(f"{action}-1", 0) > 0)
+        await made.deliverer.drained()
+        [each] = [each async for each in made.store.scan(Selection())]
+        assert (each.area, each.attempts) == (area, 0)
+        assert (batch_of(each) == "hold-1") is (action == "hold")

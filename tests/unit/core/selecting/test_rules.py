@@ -66,6 +66,7 @@ def test_a_rule_counts_for_what_its_condition_selects(where: str, counts: bool) 
     [
         ("mx.example", "mx.example"),
         ("mx.example/example.org", "mx.example"),
+        ("mx.example/example.org", "mx.example/example.org"),
         ("192.0.2.1:25", "192.0.2.1:25"),
         ("relay.example:25 as joe", "relay.example:25 as joe"),
     ],
