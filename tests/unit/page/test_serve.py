@@ -12,6 +12,7 @@ import pytest
 
 from mqcd.config.settings import PageSettings
 from mqcd.net.listening import bind
+from mqcd.page import bounds
 from mqcd.page import serve as serving
 from mqcd.page.serve import LOOK_MS, serve
 from tests.fakes.certificates import Authority
@@ -134,3 +135,11 @@ async def test_a_replaced_certificate_is_used(tmp_path: Path) -> None:
         authority.sign("two.test", "DNS:two.test").rename(file)
         await site.clock.run_for(LOOK_MS)
         assert await certificate_of(port) != first
+
+
+async def test_a_body_that_stalls_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "BODY_S", 0.05)
+    head = f"POST /v1/messages HTTP/1.1\r\nHost: {NAME}\r\nAuthorization: Bearer {secret('injector')}\r\n"
+    async with served(site) as port, connected(port) as connection:
+        request = f"{head}Content-Type: message/rfc822\r\nContent-Length: 9\r\n\r\nhalf"
+        assert await status(connection, request.encode()) == b"408"
