@@ -2,6 +2,7 @@
 
 * A listener accepts mail from no client; or from every client, which is an open relay.
 * A listener has users, and no way to log in; or STARTTLS, and no certificate.
+* The page is enabled where there can be none.
 * A file written for Mailismus relies on a default that differs here.
 """
 
@@ -35,6 +36,8 @@ _ANONSSL = "mta/deliver/client/anonssl"
 def doubts(settings: Settings) -> Remarks:
     """Who may send; settings after `complete`."""
     if settings.queue.read_only:
+        if settings.ops.page.enabled:
+            yield "ops/page@enabled", "no effect: a server of a read-only queue has no page"
         return
     for index, listener in enumerate(settings.submit.listeners, start=1):
         server, path = listener.server, f"{_LISTENER}[{index}]/server"

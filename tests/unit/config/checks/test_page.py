@@ -41,5 +41,11 @@ def test_a_key_needs_its_certificate() -> None:
     assert faults('keyfile="/k.pem"') == ["ops/page@certfile"]
 
 
+def test_a_read_only_queue_has_no_page() -> None:
+    queue = "<mta><queue><read_only>Y</read_only></queue></mta>"
+    text = f'<mailserver>{queue}<ops><page enabled="Y"/></ops></mailserver>'
+    assert "ops/page@enabled" in [warning.path for warning in loaded(text).warnings]
+
+
 def test_a_port_is_taken_once() -> None:
     assert faults('port="9125"') == ["ops/page@port"]
