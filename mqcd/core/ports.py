@@ -25,6 +25,7 @@ from mqcd.core.model import (
     Submission,
 )
 from mqcd.core.queueing.turns import Places
+from mqcd.core.selecting.parts import Listed
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.reply import Reply
 
@@ -201,6 +202,18 @@ class QueueStore(MailTaker, Protocol):
 
     def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
         """The recipients that match, of one consistent moment, streamed."""
+
+    async def browse(self, selection: Selection, after: str = "", by_age: bool = False) -> Listed:
+        """A part of what `scan` gives: `selection.limit` recipients (a store may have a lower limit) from
+        where an earlier part ended; "" is the beginning.
+
+        By age the oldest come first, and what stays in the queue comes exactly once. In the store's own
+        order a part is quick; what moves meanwhile may come twice, or not. Raises DecodeError for an `after`
+        that no part gave.
+        """
+
+    async def measure(self, selection: Selection) -> AreaStats:
+        """How much is selected. Costs a scan, but not the loop's time."""
 
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed at this moment."""

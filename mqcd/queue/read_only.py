@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import NoReturn
 
 from mqcd.core.errors import StoreUnavailable
@@ -16,6 +19,7 @@ from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submi
 from mqcd.core.ports import Content, Expedited, FindConnection
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.turns import Places
+from mqcd.core.selecting.parts import Listed, measured, part_of
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.retention import Retention
@@ -123,6 +127,20 @@ class ReadOnlyStore:
                     yield item.recipient
         finally:
             snapshot.close()
+
+    async def browse(self, selection: Selection, after: str = "", by_age: bool = False) -> Listed:
+        """A part of a list, by a look at all of it."""
+
+        def part() -> Listed:
+            with closing(self._snapshot()) as snapshot:
+                items = snapshot.items(replace(selection, limit=None))
+                return part_of((each.recipient for each in items), selection, after, by_age)
+
+        return await asyncio.get_running_loop().run_in_executor(None, part)
+
+    async def measure(self, selection: Selection) -> AreaStats:
+        """How much is selected."""
+        return measured([each async for each in self.scan(selection)])
 
     def in_flight(self, recipient: Recipient) -> bool:
         return False

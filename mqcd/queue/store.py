@@ -15,6 +15,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from mqcd.core.errors import ContentUnavailable, MqcdError, StoreUnavailable
@@ -23,6 +24,7 @@ from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submi
 from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Picked
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.turns import Places
+from mqcd.core.selecting.parts import Listed
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.within import HUNG_MS, within
@@ -31,6 +33,7 @@ from mqcd.queue.checkpoint.checkpointer import Checkpointer
 from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.disk.space import Space
 from mqcd.queue.format import filenames
+from mqcd.queue.format.record import parse
 from mqcd.queue.helper.scans import Precedence
 from mqcd.queue.keys.turns import Turn, once
 from mqcd.queue.memory.engine import engine_figures
@@ -38,6 +41,8 @@ from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.parts import Parts
 from mqcd.queue.read_only import READ_ONLY
+from mqcd.queue.reading.listing import Question, measure, read_part
+from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.recovery.backlog import Backlog, bring_in
 from mqcd.queue.recovery.open import recover
 from mqcd.queue.requests.accept import Acceptance
@@ -380,6 +385,20 @@ class ClusterStore:
             async for batch in batches:
                 for recipient in batch:
                     yield recipient
+
+    async def browse(self, selection: Selection, after: str = "", by_age: bool = False) -> Listed:
+        """A part of a list, made by a process of its own."""
+        found = await self._ask(partial(read_part, selection=selection, after=after, by_age=by_age))
+        return Listed(recipients=[parse(text) for text in found.texts], after=found.after or None)
+
+    async def measure(self, selection: Selection) -> AreaStats:
+        """How much is selected, counted by a process of its own."""
+        found: AreaStats = await self._ask(partial(measure, selection=selection))
+        return found
+
+    async def _ask(self, work: Callable[[Snapshot], object]) -> Any:
+        shard = self._live.shard
+        return await shard.scans.ask(Question(shard.queue_root, shard.spool_root, work))
 
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mqcd.core.model import Area, AreaStats
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.ports import QueueStore
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.marks import Marks
@@ -127,3 +130,67 @@ async def test_a_scan_shows_one_moment(store: QueueStore, post: Post) -> None:
     await post.send("late@example.org")
     seen |= {each.key async for each in stream}
     assert seen == {each.key for each in sent}
+
+
+async def listed(store: QueueStore, selection: Selection, by_age: bool) -> list[tuple[int, int]]:
+    """All that parts of this size give, one after the other."""
+    found: list[tuple[int, int]] = []
+    after: str | None = ""
+    while after is not None:
+        part = await store.browse(selection, after, by_age)
+        assert selection.limit is None or len(part.recipients) <= selection.limit
+        found += [each.key for each in part.recipients]
+        after = part.after
+    return found
+
+
+@pytest.mark.parametrize("by_age", [False, True])
+@pytest.mark.parametrize("limit", [1, 2, 3, None])
+async def test_a_list_comes_in_parts(post: Post, limit: int | None, by_age: bool) -> None:
+    sent = [each for n in range(4) for each in await post.send(f"a{n}@x.example", f"b{n}@y.example")]
+    await post.claim_all()
+    parts = await listed(post.store, replace(where("domain = x.example"), limit=limit), by_age)
+    assert sorted(parts) == sorted(each.key for each in sent if each.domain == "x.example")
+    assert len(await listed(post.store, Selection(limit=limit), by_age)) == 8
+
+
+async def test_a_list_by_age_begins_with_the_oldest(post: Post, harness: Harness) -> None:
+    sent = list[Recipient]()
+    for n in range(5):
+        sent += await post.send(f"r{n}@x.example")
+        harness.clock.advance(MINUTE)
+    claimed = await post.claim_all()
+    await post.settle(deferred(post.clock.now() + HOUR), claimed[0], claimed[3])
+    assert await listed(post.store, Selection(limit=2), True) == [each.key for each in sent]
+
+
+async def test_what_moves_comes_once_in_a_list_by_age(post: Post, harness: Harness) -> None:
+    for n in range(4):
+        await post.send(f"r{n}@x.example")
+        harness.clock.advance(MINUTE)
+    part = await post.store.browse(Selection(limit=2), "", by_age=True)
+    claimed = await post.claim_all()
+    await post.settle(deferred(post.clock.now() + HOUR), *claimed)
+    assert part.after is not None
+    rest = await post.store.browse(Selection(limit=9), part.after, by_age=True)
+    assert len({each.key for each in (*part.recipients, *rest.recipients)}) == 4
+    assert rest.after is None
+
+
+@pytest.mark.parametrize("after", ["x", "c:a", "j:x:1", "age:1:2:3", "c::-1", "j:1:99999999999999999999"])
+@pytest.mark.parametrize("by_age", [False, True])
+async def test_a_list_begins_at_no_other_place(store: QueueStore, after: str, by_age: bool) -> None:
+    with pytest.raises(DecodeError):
+        await store.browse(Selection(), after, by_age)
+
+
+async def test_a_selection_is_measured(post: Post, harness: Harness) -> None:
+    start = post.clock.now()
+    await post.send("a@x.example", "b@y.example")
+    harness.clock.advance(MINUTE)
+    await post.send("c@x.example")
+    size = len(BODY)
+    found = await post.store.measure(where("domain = x.example"))
+    assert found == AreaStats(recipients=2, octets=2 * size, oldest=start)
+    assert await post.store.measure(Selection()) == AreaStats(recipients=3, octets=3 * size, oldest=start)
+    assert await post.store.measure(Selection(spid=1)) == EMPTY

@@ -1,5 +1,5 @@
 """The process that does a scan: it takes a snapshot, sends the records that match, and waits while nobody
-wants more.
+wants more. Or it answers one question about a snapshot.
 
 One is started for each scan (see `scanning`), so it imports no more than reading takes: asyncio alone would
 be a third of its start.
@@ -17,27 +17,31 @@ from mqcd.core.errors import MqcdError
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.helper import pipe
+from mqcd.queue.reading.listing import Question
 from mqcd.queue.reading.snapshot import Snapshot
 
 _NICE = 10
 
 Request = tuple[Path, Path, Selection]
 """Queue root, spool root, and which recipients."""
-Answer = bytes | int | Exception
+Answer = bytes | int | Exception | object
 """Texts of the records that were read at once, a line each; at the end how many were damaged, or why there
-are no more."""
+are no more. Of a question what it gave."""
 
 
 def _text(text: str, _begun: bool) -> str:
     return text
 
 
-def scan(disk: Disk, request: Request, send: Callable[[Answer], None]) -> None:
+def scan(disk: Disk, request: Request | Question, send: Callable[[Answer], None]) -> None:
     """The process's work. Raises ConnectionError from `send` when nobody wants more."""
-    queue_root, spool_root, selection = request
     try:
-        with contextlib.closing(Snapshot(disk, queue_root, spool_root)) as snapshot:
-            for texts in snapshot.project(selection, _text):
+        with contextlib.closing(Snapshot(disk, request[0], request[1])) as snapshot:
+            if isinstance(request, Question):
+                answer = request.work(snapshot)
+                send(snapshot.unread or answer)
+                return
+            for texts in snapshot.project(request[2], _text):
                 send("\n".join(texts).encode())
             # What cannot be read now is asked for again, what is damaged is not.
             send(snapshot.unread or snapshot.damaged_lines + snapshot.missing)

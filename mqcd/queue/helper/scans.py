@@ -18,7 +18,8 @@ from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.queue.format.record import parse
 from mqcd.queue.helper import pipe, scanner
-from mqcd.queue.helper.scanner import Answer, Request
+from mqcd.queue.helper.scanner import Request
+from mqcd.queue.reading.listing import Question
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Scans:
         self._running.add(process)
         try:
             await process.send(request)
-            answer: Answer
+            answer: object
             while isinstance(answer := await process.receive(), bytes):
                 texts = answer.decode().split("\n")
                 for start in range(0, len(texts), _BATCH):
@@ -99,6 +100,24 @@ class Scans:
             raise answer
         if answer:
             log.error("%d damaged records were left out of a scan; `mqcd fsck` lists them", answer)
+
+    async def ask(self, question: Question) -> Any:
+        """The answer to a question. Raises as `run` does, and what the question raises."""
+        process = await self._start()
+        self._running.add(process)
+        try:
+            await process.send(question)
+            answer = await process.receive()
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise StoreUnavailable("the scan was cut off; try again") from error
+        finally:
+            self._running.discard(process)
+            await process.kill()
+        if isinstance(answer, OSError):
+            raise StoreUnavailable(f"the queue could not be read: {answer}")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def _start(self) -> Process:
         return await pipe.start(scanner.__name__, buffer=_BUFFER)

@@ -61,6 +61,19 @@ class Item(NamedTuple):
     """An attempt had begun."""
 
 
+class ListedCluster(NamedTuple):
+    """A cluster that may hold something selected, as far as it has not been taken from."""
+
+    name: str
+    received: int
+    """When the first of its recipients was accepted, ms."""
+    cursor: int
+    """Octet where its lines begin."""
+    size: int
+    left: int
+    """How many lines there should be; 0 = not to be counted."""
+
+
 def require_queue(disk: Disk, queue_root: Path) -> ManifestState:
     """The MANIFEST of a queue. Raises StoreUnavailable where there is no queue, StoreDamaged, OSError."""
     state = manifests.read(disk, queue_root / "MANIFEST")
@@ -230,16 +243,24 @@ class Snapshot:
         if selection.limit == 0:
             return
         wanted = b"%016X" % selection.spid if selection.spid is not None else b""
-        for lines in self._cluster_lines(selection):
-            if wanted:
-                lines = [line for line in lines if line.startswith(wanted)]
-            yield lines, repeat(False)
+        for listed in self.listed(selection):
+            for lines in self.read(listed):
+                if wanted:
+                    lines = [line for line in lines if line.startswith(wanted)]
+                yield lines, repeat(False)
         for homes in self._index.homes.values():
             for part in homes.lines(self.disk):
                 found = [(line, begun) for _, line, begun in part if line.startswith(wanted)]
                 yield [line.removesuffix(b"\n") for line, _ in found], [begun for _, begun in found]
 
-    def _cluster_lines(self, selection: Selection) -> Iterator[list[bytes]]:
+    def in_journal(self) -> Iterator[tuple[int, list[int], list[bytes]]]:
+        """The record lines in the journal: by segment, their ordinals and themselves, in parts."""
+        for number, homes in self._index.homes.items():
+            for part in homes.lines(self._disk):
+                yield number, [each[0] for each in part], [each[1].removesuffix(b"\n") for each in part]
+
+    def listed(self, selection: Selection) -> Iterator[ListedCluster]:
+        """The clusters that may hold something selected."""
         before, where = selection.received_before, selection.where
         likely = where.on_some(("area",), attrgetter) if where is not None else None
         for name, cluster in self._state.clusters.items():
@@ -250,20 +271,23 @@ class Snapshot:
             ):
                 continue
             take = self._index.takes.get(name) or cluster
-            if take.cursor >= cluster.size:
-                continue
-            missing = take.left
-            try:
-                for lines in self._read_cluster(name, take.cursor, cluster.size):
-                    missing -= len(lines)
-                    yield lines
-            except FileNotFoundError as error:
-                if name not in self._read_manifest().clusters:
-                    # It had ended, and the server has removed it: only after the edit that says so.
-                    raise StoreBusy(MOVED_ON) from error
-            except OSError as error:
-                self.unread = error
-            self.missing += max(missing, 0)
+            if take.cursor < cluster.size:
+                yield ListedCluster(name, cluster.received, take.cursor, cluster.size, take.left)
+
+    def read(self, listed: ListedCluster) -> Iterator[list[bytes]]:
+        """The lines of one of them, in parts. Raises StoreBusy, StoreDamaged."""
+        missing = listed.left
+        try:
+            for lines in self._read_cluster(listed.name, listed.cursor, listed.size):
+                missing -= len(lines)
+                yield lines
+        except FileNotFoundError as error:
+            if listed.name not in self._read_manifest().clusters:
+                # It had ended, and the server has removed it: only after the edit that says so.
+                raise StoreBusy(MOVED_ON) from error
+        except OSError as error:
+            self.unread = error
+        self.missing += max(missing, 0)
 
     def _read_cluster(self, name: str, cursor: int, size: int) -> Iterator[list[bytes]]:
         """Its lines from the cursor on, as many as there are. Raises OSError, StoreDamaged."""

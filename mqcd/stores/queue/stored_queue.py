@@ -17,6 +17,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
@@ -34,6 +35,7 @@ from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.transition import parked
 from mqcd.core.queueing.turns import Places
+from mqcd.core.selecting.parts import Listed, measured, part_of
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.units import DAY
 from mqcd.disk.durable import Disk
@@ -369,6 +371,15 @@ class StoredQueue:
         records = (messages[spid].records for spid in sorted(messages))
         found = [each for held in records for _, each in sorted(held.items()) if selection.matches(each)]
         return _stream(found[: selection.limit])
+
+    async def browse(self, selection: Selection, after: str = "", by_age: bool = False) -> Listed:
+        """A part of a list, in the order of age or of the messages."""
+        held = (message.records.values() for message in self._live.documents.messages.values())
+        return part_of(chain.from_iterable(held), selection, after, by_age)
+
+    async def measure(self, selection: Selection) -> AreaStats:
+        """How much is selected."""
+        return measured([each async for each in self.scan(selection)])
 
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed at this moment."""
