@@ -11,7 +11,7 @@ passwords that it names are read.
 import dataclasses
 import pathlib
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from mqcd.config.checks.complete import complete, contradictions, oddities
 from mqcd.config.checks.doubts import doubts, other_defaults
@@ -35,6 +35,8 @@ class Loaded:
     warnings: tuple[Remark, ...]
     var: pathlib.Path
     """What %DIRVAR% stands for; absolute."""
+    lines: Mapping[str, int] = dataclasses.field(compare=False, repr=False)
+    """By path, the line of each value that the file sets."""
     remark: Callable[[str, str], Remark] = dataclasses.field(compare=False, repr=False)
     """Of a path, with list indexes, and a text: a remark that has the line."""
 
@@ -151,7 +153,13 @@ def load_text(
     warnings = sorted(reader.warnings)
     if (more := reader.warned - len(warnings)) > 0:
         warnings.append(Remark(file=name, line=0, path="", text=f"{more} more warnings are not listed"))
-    return Loaded(settings=settings, warnings=tuple(warnings), var=tokens.var, remark=reader.remark)
+    return Loaded(
+        settings=settings,
+        warnings=tuple(warnings),
+        var=tokens.var,
+        lines={path: reader.line_of(path) for path in reader.given},
+        remark=reader.remark,
+    )
 
 
 def _read(root: Node, reader: Reader, secret: Callable[[pathlib.Path], str] | None) -> Settings:

@@ -4,11 +4,12 @@ Written from the schema, every setting in its place, so nothing can be left out 
 stands in the file is not shown, one in a file of its own is named by that.
 """
 
+import dataclasses
 import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mqcd.config.blocks import Block, Many, Row, default_of, gloss_of
+from mqcd.config.blocks import Block, Many, Row, default_of, gloss_of, join
 from mqcd.config.schema import ROOT
 from mqcd.config.settings import Settings
 
@@ -35,6 +36,45 @@ def as_xml(settings: Settings, *, glosses: bool = False) -> str:
 def shipped() -> str:
     """The file that is shipped: every setting with its default and its gloss."""
     return _HEADER + as_xml(Settings(), glosses=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """One value in effect."""
+
+    path: str
+    """As errors in the file name it."""
+    value: str
+    default: str
+    """"" where it must be given."""
+    gloss: str
+
+
+def rows(settings: Settings) -> Iterator[Shown]:
+    """Every value in effect, in the order of the file; no secrets."""
+    yield from _rows(ROOT, settings, "")
+
+
+def _rows(block: Block, values: Any, at: str) -> Iterator[Shown]:
+    for given in getattr(values, block.free) if block.free else ():
+        yield Shown(path=join(at, given.name), value=given.text, default="", gloss="")
+    for entry in block.entries:
+        if isinstance(entry, Row):
+            default = default_of(type(values), entry.attribute)
+            unset = dataclasses.MISSING
+            yield Shown(
+                path=join(at, entry.name),
+                value=_text(entry, values),
+                default="" if default in ("", None, ()) or default is unset else entry.kind.show(default),
+                gloss=gloss_of(type(values), entry.attribute),
+            )
+        elif isinstance(entry, Block):
+            inner = values if entry.fills is None else getattr(values, entry.attribute)
+            yield from _rows(entry, inner, join(at, entry.name))
+        else:
+            around = join(at, entry.name)
+            for index, item in enumerate(getattr(values, entry.attribute), start=1):
+                yield from _rows(entry.item, item, f"{join(around, entry.item.name)}[{index}]")
 
 
 def _block(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[str]:

@@ -29,6 +29,7 @@ from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
 from mqcd.daemon.control.held import HeldRequests
+from mqcd.daemon.control.keeping import Keeping
 from mqcd.daemon.control.pages import Pages
 from mqcd.daemon.derived import (
     holding_of,
@@ -140,6 +141,9 @@ class Server:
         self._hold(self._held)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
+        self.lines: Mapping[str, int] = {}
+        """By path, where the configuration file sets a value."""
+        self._keeping = Keeping(lambda: self.settings, lambda: self.lines, log_to, clock, self._log_event)
         self._pages = self._make_pages()
         self._http = HttpServer(self._pages.for_ops(), clock, ops_hosts(settings))
         self._socket = ControlSocket(settings.ops.control.path, settings.ops.control.group)
@@ -184,6 +188,7 @@ class Server:
             key=self._key,
             not_ready=self.not_ready,
             closed=lambda: "" if self._opened else self._state,
+            keeping=self._keeping,
         )
 
     def _holding(self) -> Holding:
@@ -414,6 +419,7 @@ class Server:
         self._observers.lossy.stop()
         closing = asyncio.gather(self.store.close(), self.guard.ended(_LOSSY))
         await self._within(left, "the queue", closing)
+        self._keeping.close()
         self._observers.audit.close(_AUDIT_SECONDS)
         await page
         if self._page is not None:

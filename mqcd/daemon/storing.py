@@ -12,6 +12,7 @@ from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock, Observer, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.daemon.places import line_of
+from mqcd.eventlog.history import History
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.read_only import ReadOnlyStore
@@ -33,6 +34,9 @@ class ServedStore(QueueStore, Protocol):
 
     def stalled(self) -> str:
         """Why no verdict can be recorded now; "" when they can be."""
+
+    async def history(self, spid: int) -> History:
+        """What happened to a message, also to one that has left. Raises StoreUnavailable, OSError."""
 
     def reload(self, schedule: RetrySchedule, retention: Retention) -> None:
         """Go by other settings from now on."""

@@ -29,6 +29,7 @@ from mqcd.core.selecting.rules import StandingRule
 from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.timers import Alarm, Sweep
+from mqcd.deliver.connection.view import LinkView
 from mqcd.deliver.direct import Direct
 from mqcd.deliver.explaining import Explainer
 from mqcd.deliver.health.suspects import Suspects
@@ -242,6 +243,10 @@ class Deliverer:
     def sites(self) -> Mapping[str, str]:
         """By domain, the site of its mail, where that is known."""
         return self._placing.router.sites()
+
+    def connections(self) -> Sequence[LinkView]:
+        """The connections to next hops, also those that are being opened."""
+        return self._pool.views()
 
     def gauges(self, sites: Container[str]) -> Gauges:
         """Figures over all lanes, those of the destinations in `sites` apart."""

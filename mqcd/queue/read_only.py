@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import NoReturn
@@ -22,8 +21,10 @@ from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.parts import Listed, measured, part_of
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
+from mqcd.eventlog.history import History, history
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.memory.shard_state import Options
+from mqcd.queue.reading.happened import lines_of_all
 from mqcd.queue.reading.shards import Snapshots
 
 READ_ONLY = "mta/queue/read_only is set: the queue is only looked at"
@@ -137,6 +138,17 @@ class ReadOnlyStore:
                 return part_of((each.recipient for each in items), selection, after, by_age)
 
         return await asyncio.get_running_loop().run_in_executor(None, part)
+
+    async def history(self, spid: int) -> History:
+        """What happened to a message."""
+        options = self._options
+
+        def look() -> History:
+            with closing(self._snapshot()) as snapshots:
+                lines = lines_of_all(snapshots, options.source, spid)
+                return history(self._disk, options.events, spid, lines)
+
+        return await asyncio.get_running_loop().run_in_executor(None, look)
 
     async def measure(self, selection: Selection) -> AreaStats:
         """How much is selected."""

@@ -28,6 +28,7 @@ from mqcd.core.selecting.parts import Listed
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.within import HUNG_MS, within
+from mqcd.eventlog.history import History
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.checkpoint.checkpointer import Checkpointer
 from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
@@ -41,6 +42,7 @@ from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.parts import Parts
 from mqcd.queue.read_only import READ_ONLY
+from mqcd.queue.reading.happened import history_of
 from mqcd.queue.reading.listing import Question, measure, read_part
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.recovery.backlog import Backlog, bring_in
@@ -394,6 +396,13 @@ class ClusterStore:
     async def measure(self, selection: Selection) -> AreaStats:
         """How much is selected, counted by a process of its own."""
         found: AreaStats = await self._ask(partial(measure, selection=selection))
+        return found
+
+    async def history(self, spid: int) -> History:
+        """What happened to a message, also to one that has left."""
+        options = self._options
+        work = partial(history_of, directory=options.events, source=options.source, spid=spid)
+        found: History = await self._ask(work)
         return found
 
     async def _ask(self, work: Callable[[Snapshot], object]) -> Any:

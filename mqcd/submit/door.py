@@ -50,6 +50,7 @@ from mqcd.submit.session.connections import Unnamed, client_address, is_proxy, n
 from mqcd.submit.session.desk import Desk, HeldMail
 from mqcd.submit.session.intake import Intake
 from mqcd.submit.session.session import Session
+from mqcd.submit.session.view import SessionView
 from mqcd.submit.users.logins import Logins
 
 log = logging.getLogger(__name__)
@@ -143,6 +144,11 @@ class Door:
     def sessions(self) -> int:
         """Connections that are open."""
         return len(self._sessions)
+
+    def views(self) -> Sequence[SessionView]:
+        """Its sessions as operators see them."""
+        now = self._clock.monotonic()
+        return [session.view(now) for session in self._sessions]
 
     @property
     def waiting(self) -> int:

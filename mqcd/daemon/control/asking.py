@@ -1,31 +1,129 @@
-"""One server process asks another for a page, on its control socket."""
+"""How processes of one server ask those of shards: over each one's own control socket.
+
+They pass on who asked them. An answer is whole, or comes as a stream, for contents and what is live.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
-Asked = tuple[int, bytes]
-"""Status and body; status 0 and why there is none."""
+ASK_S = 5.0
+"""How long a shard may take to answer a page."""
+ACT_S = 600.0
+"""How long it may take to change something, or to read its queue."""
+_CHUNK = 1 << 16
+_SILENT = b"it does not answer"
 
 
-async def ask(path: Path, method: str, target: str, body: bytes, seconds: float) -> Asked:
-    """A page of the process that answers at `path`."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is asked of a shard."""
+
+    target: str
+    """Path and query."""
+    by: str
+    """Who asks, see `Request.by`."""
+    method: str = "GET"
+    body: bytes = b""
+    seconds: float = ASK_S
+
+    def head(self, length: int) -> bytes:
+        """The request without its body."""
+        author = f"X-Mqcd-Author: {self.by}\r\n" if self.by else ""
+        return f"{self.method} {self.target} HTTP/1.0\r\n{author}Content-Length: {length}\r\n\r\n".encode()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What it answers."""
+
+    status: int
+    """0 = nothing; the body says why."""
+    body: bytes = b""
+    content_type: str = ""
+    length: int | None = None
+    chunks: AsyncGenerator[bytes, None] | None = None
+    """With `begin`: the body, to be read or closed."""
+
+    @property
+    def good(self) -> bool:
+        return self.status == HTTPStatus.OK
+
+
+async def ask(path: Path, question: Question) -> Reply:
+    """A whole answer."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(question.seconds):
+            return await read_whole(await begin(path, question))
+    except TimeoutError:
+        return Reply(status=0, body=_SILENT)
+    except OSError as error:
+        return _broken(error)
+
+
+async def read_whole(reply: Reply) -> Reply:
+    """The same with its body. Raises OSError."""
+    if reply.chunks is None:
+        return reply
+    parts = [chunk async for chunk in reply.chunks]
+    return Reply(status=reply.status, body=b"".join(parts), content_type=reply.content_type)
+
+
+async def begin(
+    path: Path, question: Question, upload: AsyncIterator[bytes] | None = None, length: int = 0
+) -> Reply:
+    """The beginning of an answer, and its body as it comes. `upload`: a body of `length` octets."""
+    try:
+        async with asyncio.timeout(question.seconds):
             reader, writer = await asyncio.open_unix_connection(str(path))
             try:
-                head = f"{method} {target} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n"
-                writer.write(head.encode() + body)
-                answer = await reader.read(-1)
-            finally:
+                writer.write(
+                    question.head(length if upload is not None else len(question.body)) + question.body
+                )
+                if upload is not None:
+                    async for chunk in upload:
+                        writer.write(chunk)
+                        await writer.drain()
+                head = await reader.readuntil(b"\r\n\r\n")
+            except BaseException:
                 writer.close()
+                raise
     except TimeoutError:
-        return 0, b"it does not answer"
+        return Reply(status=0, body=_SILENT)
+    except asyncio.IncompleteReadError:
+        return Reply(status=0, body=_SILENT)
     except OSError as error:
-        return 0, f"it does not answer: {error.strerror or error}".encode()
-    start, _, content = answer.partition(b"\r\n\r\n")
-    words = start.split(b" ", 2)
+        return _broken(error)
+    return _begun(head, reader, writer)
+
+
+def _begun(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Reply:
+    start, *lines = head.decode("latin-1").split("\r\n")
+    words = start.split(" ", 2)
     if len(words) < 3 or not words[1].isdigit():
-        return 0, b"it does not answer"
-    return int(words[1]), content
+        writer.close()
+        return Reply(status=0, body=_SILENT)
+    fields = dict(line.lower().split(": ", 1) for line in lines if ": " in line)
+    length = fields.get("content-length")
+    return Reply(
+        status=int(words[1]),
+        content_type=fields.get("content-type", ""),
+        length=int(length) if length is not None else None,
+        chunks=_body(reader, writer),
+    )
+
+
+async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncGenerator[bytes, None]:
+    try:
+        while chunk := await reader.read(_CHUNK):
+            yield chunk
+    finally:
+        writer.close()
+
+
+def _broken(error: OSError) -> Reply:
+    return Reply(status=0, body=f"it does not answer: {error.strerror or error}".encode())

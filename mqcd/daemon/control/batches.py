@@ -6,8 +6,8 @@ frame or transaction, and bears the batch's id: no batch changes it twice. One b
 
 A recipient in flight is passed over, and counted in `in_flight`.
 
-Pages: POST /v1/batch asks for one (`dry_run`: counts, and shows the first few); GET /v1/batches?id=ID says
-how far it is.
+Pages: POST /v1/batch asks for one (`dry_run`: counts, and shows the first few); GET /v1/batches lists the
+last ones, also those of earlier runs, and with ?id=ID says how far one is.
 """
 
 from __future__ import annotations
@@ -15,28 +15,31 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs
 
-from mqcd.config.kinds.fields import BadValue
-from mqcd.config.kinds.names import Endpoint
-from mqcd.core.address import check_address
-from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError, StoreUnavailable
-from mqcd.core.model import Action, Amended, Area, Batch, Purged, Recipient, Settlement
+from mqcd.core.model import Amended, Area, Purged, Recipient, Settlement
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.amendment import ENDS, applies, batch_of
 from mqcd.core.queueing.spid import format_spid
-from mqcd.core.selecting.selection import Selection
-from mqcd.daemon.control.retrying import MOST_REASON, LogEvent, Retry, parse_retry
+from mqcd.daemon.control.api.binding import Given, Missing
+from mqcd.daemon.control.orders import (
+    KEPT,
+    SAMPLE,
+    Ended,
+    Order,
+    Outcome,
+    files_of,
+    name_of,
+    parse_order,
+    widest,
+)
+from mqcd.daemon.control.retrying import LogEvent
 from mqcd.disk.durable import Disk, describe
 from mqcd.ops.http.pages import JSON
 from mqcd.ops.http.server import Answer, Request
@@ -44,118 +47,11 @@ from mqcd.ops.http.server import Answer, Request
 log = logging.getLogger(__name__)
 
 BATCH, BATCHES = "/v1/batch", "/v1/batches"
-DEFAULT_PORT = 25
-"""Of a next hop that is named without one."""
-SAMPLE = 5
-"""Recipients that a dry run shows."""
-_KEPT = 100
-"""Ended batches of which the outcome is remembered."""
 _AGAIN_MS = 1000
 """How long after a failure of the store it is asked again."""
 _PURGE_MS = 5000
 """How often ended graces are looked for."""
 _PURGED_AT_ONCE = 500
-_AREA_UNDONE = {Action.HOLD: Area.HELD, Action.REMOVE: Area.REMOVED, Action.BOUNCE: Area.REMOVED}
-"""Where the recipients of a batch are as long as it can be undone; of other actions they may be anywhere."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
-    """A batch and what it is for."""
-
-    batch: Batch
-    selection: Selection
-
-    def fields(self) -> dict[str, object]:
-        """As a JSON object."""
-        batch = {name: getattr(self.batch, name) for name in _BATCH} | {"action": self.batch.action.value}
-        return {**batch, "selection": Retry(selection=self.selection).fields()}
-
-
-_BATCH: Mapping[str, type] = {
-    "id": str,
-    "action": str,
-    "at": int,
-    "by": str,
-    "reason": str,
-    "until": int,
-    "target": str,
-    "report": bool,
-}
-
-
-def parse_order(fields: Mapping[str, Any]) -> Order:
-    """What `Order.fields` made. Raises DecodeError."""
-    known = {name: fields[name] for name in _BATCH if name in fields}
-    for name, value in known.items():
-        if type(value) is not _BATCH[name]:
-            raise DecodeError(f"{name}: expected {_BATCH[name].__name__}")
-    if unknown := fields.keys() - _BATCH.keys() - {"selection"}:
-        raise DecodeError(f"no such field: {min(unknown)}")
-    try:
-        action = Action(known.pop("action", ""))
-    except ValueError as error:
-        raise DecodeError(f"action: {error}") from error
-    reason = printable(known.pop("reason", ""))[:MOST_REASON]
-    selection = parse_retry(json.dumps(fields.get("selection", {})).encode()).selection
-    batch = Batch(**{"id": "", "at": 0, "by": "", **known}, action=action, reason=reason)
-    if not batch.id.isprintable() or " " in batch.id or "/" in batch.id:
-        raise DecodeError("id: expected a word")
-    if action is Action.UNDO and not batch.target:
-        raise DecodeError("target: expected the name of a batch")
-    if action is Action.REDIRECT:
-        batch = replace(batch, target=_target(batch.target))
-    return Order(batch=batch, selection=selection)
-
-
-def _target(text: str) -> str:
-    """An address, or a next hop as `host:port`. Raises DecodeError."""
-    if "@" in text:
-        return check_address(text)
-    try:
-        hop = Endpoint(DEFAULT_PORT).parse(text)
-    except BadValue as error:
-        raise DecodeError(f"target: {error}") from error
-    return f"{hop.host}:{hop.port}"
-
-
-def name_of(action: str, at: int) -> str:
-    """A name for a new batch."""
-    return f"{action}-{at:X}-{secrets.token_hex(2)}"
-
-
-def widest(order: Order) -> Selection:
-    """The selection that an undo has to look through: what its batch's name says of it."""
-    if order.batch.action is not Action.UNDO:
-        return order.selection
-    action = order.batch.target.partition("-")[0]
-    area = _AREA_UNDONE.get(Action(action)) if action in [each.value for each in Action] else None
-    return replace(order.selection, area=area)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How far a batch is."""
-
-    changed: int = 0
-    in_flight: int = 0
-    done: bool = False
-    resumed: bool = False
-    """Whether an earlier run has begun it."""
-    trouble: str = ""
-    """Why it does not go on."""
-    sample: list[dict[str, object]] = field(default_factory=list)
-
-    def fields(self, batch: str | None) -> dict[str, object]:
-        """As answered; `matched` is what was selected and could be changed, or was in flight."""
-        return {
-            "batch": batch,
-            "matched": self.changed + self.in_flight,
-            "changed": self.changed,
-            "in_flight": self.in_flight,
-            "done": self.done,
-            "trouble": self.trouble,
-        }
 
 
 class Batches:
@@ -180,6 +76,7 @@ class Batches:
         self._disk = disk or Disk()
         self._waiting: asyncio.Queue[Order] = asyncio.Queue()
         self._outcomes: OrderedDict[str, Outcome] = OrderedDict()
+        self._ended = Ended(self._disk, directory / "ended", shard)
         self.grace_ms = grace_ms
         """How long what is removed can be restored."""
 
@@ -192,7 +89,7 @@ class Batches:
             if not isinstance(fields, dict):
                 raise DecodeError("expected one JSON object")
             dry_run = fields.pop("dry_run", False) is True
-            order = self._complete(parse_order(fields), request.uid)
+            order = self._complete(parse_order(fields), request)
             if dry_run:
                 outcome = await self.count(order)
                 return _json({**outcome.fields(None), "sample": outcome.sample})
@@ -203,15 +100,17 @@ class Batches:
             return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{error}\n".encode())
         return _json(self._outcomes[order.batch.id].fields(order.batch.id))
 
-    def progress(self, request: Request) -> Answer:
-        """GET: how far a batch is."""
-        name = parse_qs(request.query).get("id", [""])[0]
-        outcome = self._outcomes.get(name)
+    def progress(self, _request: Request, given: Given) -> object:
+        """GET: the last batches, the newest first; or how far one is."""
+        now = self._clock.now()
+        if "id" not in given:
+            return [outcome.row(now) for outcome in reversed(self._outcomes.values())]
+        outcome = self._outcomes.get(given["id"])
         if outcome is None:
-            return Answer(status=HTTPStatus.NOT_FOUND, body=b"no such batch since the server's start\n")
-        return _json(outcome.fields(name))
+            raise Missing("no such batch among the last ones")
+        return outcome.row(now)
 
-    def _complete(self, order: Order, uid: int) -> Order:
+    def _complete(self, order: Order, request: Request) -> Order:
         """With what the asker left to the server."""
         batch = order.batch
         at = batch.at or self._clock.now()
@@ -221,8 +120,7 @@ class Batches:
                 batch,
                 id=batch.id or name_of(batch.action, at),
                 at=at,
-                # The front process is of the server's own user, and says who asked it.
-                by=batch.by if batch.by and uid == os.geteuid() else f"uid:{uid}",
+                by=request.by,
                 until=at + self.grace_ms if batch.action in ENDS else batch.until,
                 report=batch.report and batch.action in ENDS,
             ),
@@ -259,8 +157,8 @@ class Batches:
         self._add(order)
 
     def _add(self, order: Order) -> None:
-        self._outcomes[order.batch.id] = Outcome()
-        while len(self._outcomes) > _KEPT and next(iter(self._outcomes.values())).done:
+        self._outcomes[order.batch.id] = Outcome(order=order)
+        while len(self._outcomes) > KEPT and next(iter(self._outcomes.values())).done:
             self._outcomes.popitem(last=False)
         self._waiting.put_nowait(order)
 
@@ -268,22 +166,15 @@ class Batches:
         return self._directory / f"{self._shard}-{name}.json"
 
     def resume(self) -> None:
-        """Go on with what the last run began. A file that is no batch is logged, and stays."""
-        try:
-            names = self._disk.names(self._directory)
-        except FileNotFoundError:
-            return
-        for name in sorted(names):
-            if name.startswith(f"{self._shard}-") and name.endswith(".json"):
-                path = self._directory / name
-                try:
-                    order = parse_order(json.loads(self._disk.read_file(path)))
-                except (OSError, ValueError, DecodeError) as error:
-                    log.error("%s is no batch: %s", path, error)
-                    continue
-                log.warning("batch %s goes on: the last run did not end it", order.batch.id)
-                self._add(order)
-                self._outcomes[order.batch.id].resumed = True
+        """Remember what has ended, and go on with what the last run began. A file that is no batch is logged,
+        and stays."""
+        for outcome in self._ended.load():
+            if outcome.order is not None:
+                self._outcomes[outcome.order.batch.id] = outcome
+        for _, order, _ in files_of(self._disk, self._directory, self._shard):
+            log.warning("batch %s goes on: the last run did not end it", order.batch.id)
+            self._add(order)
+            self._outcomes[order.batch.id].resumed = True
 
     async def _changed_before(self, order: Order) -> int:
         """How many recipients bear the mark of a batch."""
@@ -321,7 +212,7 @@ class Batches:
                 outcome.changed += len(part.recipients)
                 outcome.trouble = ""
         try:
-            await asyncio.to_thread(self._forget, self._path(batch.id))
+            await asyncio.to_thread(self._forget, order, outcome)
         except OSError as error:
             raise StoreUnavailable(f"the batch is done, its file cannot go: {describe(error)}") from error
         outcome.done = True
@@ -333,7 +224,9 @@ class Batches:
         }
         self._log_event(batch.action.value, **fields, **({"reason": batch.reason} if batch.reason else {}))
 
-    def _forget(self, path: Path) -> None:
+    def _forget(self, order: Order, outcome: Outcome) -> None:
+        self._ended.add(order, outcome)
+        path = self._path(order.batch.id)
         # Durable, or a later start would do it again, to recipients that were released since.
         self._disk.unlink(path)
         self._disk.sync_dir(path.parent)

@@ -18,7 +18,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock
 from mqcd.core.queueing import calls
 from mqcd.core.queueing.holding import Holding
-from mqcd.daemon.control.asking import ask
+from mqcd.daemon.control.asking import Question, ask
 from mqcd.daemon.control.retrying import LogEvent
 from mqcd.deliver.service import Deliverer
 from mqcd.ops.http.pages import JSON
@@ -30,7 +30,6 @@ HELD = "/v1/held"
 AGAIN_MS = 10_000
 _MOST_NODES = 10_000
 """Nodes whose last request is remembered."""
-_ASK_S = 5.0
 
 
 class HeldRequests:
@@ -59,13 +58,14 @@ class HeldRequests:
         if last is not None and now - last[0] < AGAIN_MS:
             return last[1]
         body = json.dumps({"node": node, "user": user}).encode()
-        asked = [ask(path, "POST", HELD, body, _ASK_S) for path in self._others]
+        question = Question(target=HELD, by="", method="POST", body=body)
+        asked = [ask(path, question) for path in self._others]
         domains = self._start_here(node, user)
-        for path, (status, answer) in zip(self._others, await asyncio.gather(*asked), strict=True):
-            if status == HTTPStatus.OK:
-                domains += int(json.loads(answer)["domains"])
+        for path, reply in zip(self._others, await asyncio.gather(*asked), strict=True):
+            if reply.good:
+                domains += int(json.loads(reply.body)["domains"])
             else:
-                log.warning("the held mail of %s is not started by %s: %r", node, path.name, answer)
+                log.warning("the held mail of %s is not started by %s: %r", node, path.name, reply.body)
         self._last[node, user] = now, domains > 0
         if len(self._last) > _MOST_NODES:
             self._last.popitem(last=False)

@@ -2,7 +2,7 @@
 
 POST /v1/records, a selection as `retrying` has it, gives a line for each recipient: `+` if it is in flight,
 else `-`, then its record. POST /v1/moment gives all of them, and the events that are in no event file, as
-`stores.moment` packs them. POST /v1/events?spid=SPID gives the events of one message that are in no event
+`stores.moment` packs them. POST /v1/unfiled?spid=SPID gives the events of one message that are in no event
 file. POST /v1/content?spid=SPID&at=OFFSET gives the next octets of a message's content, none at its end; it
 is for root and the server's user alone.
 """
@@ -23,7 +23,7 @@ from mqcd.queue.format import record
 from mqcd.stores.queue.moment import IN_FLIGHT, WAITS
 from mqcd.stores.queue.stored_queue import StoredQueue
 
-RECORDS, MOMENT, CONTENT, EVENTS = "/v1/records", "/v1/moment", "/v1/content", "/v1/events"
+RECORDS, MOMENT, CONTENT, UNFILED = "/v1/records", "/v1/moment", "/v1/content", "/v1/unfiled"
 PIECE = 8 << 20
 """Octets of content that one answer holds at most."""
 _OCTETS = "application/octet-stream"

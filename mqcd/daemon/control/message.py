@@ -79,10 +79,10 @@ def _header(view: Snapshots | View, items: Sequence[Item]) -> Sequence[tuple[str
                 break
     except (ContentUnavailable, StoreUnavailable):
         return None
-    return _fields(head[:MOST_HEADER])
+    return header_fields(head[:MOST_HEADER])
 
 
-def _fields(head: bytes) -> list[tuple[str, str]]:
+def header_fields(head: bytes) -> list[tuple[str, str]]:
     """Names and values of a header section at the beginning of some octets."""
     section = (b"\r\n" + head).partition(b"\r\n\r\n")[0].decode("utf-8", "replace")
     lines = (line.partition(":") for line in _FOLD.sub("", section).split("\r\n"))
@@ -91,19 +91,27 @@ def _fields(head: bytes) -> list[tuple[str, str]]:
 
 def fields_of(message: Message) -> dict[str, object]:
     """As a JSON object."""
-    events = message.history.events
-    accepted = next((each for each in events if each["event"] == Verb.ACCEPTED), {})
+    return {"spid": format_spid(message.spid), **envelope_of(message), **_rest(message)}
+
+
+def parts_of(message: Message) -> dict[str, object]:
+    """The same with the envelope as an object of its own."""
+    return {"spid": format_spid(message.spid), "envelope": envelope_of(message), **_rest(message)}
+
+
+def _rest(message: Message) -> dict[str, object]:
     return {
-        "spid": format_spid(message.spid),
-        **_envelope(message, accepted),
         "recipients": list(_recipients(message)),
         "headers": [list(each) for each in message.header] if message.header is not None else None,
-        "history": list(events),
+        "history": list(message.history.events),
         "unread": list(message.history.unread),
     }
 
 
-def _envelope(message: Message, accepted: Event) -> dict[str, object]:
+def envelope_of(message: Message) -> dict[str, object]:
+    """What its recipients share."""
+    events = message.history.events
+    accepted: Event = next((each for each in events if each["event"] == Verb.ACCEPTED), {})
     if not message.items:
         known = {name: accepted.get(name, "") for name in _ENVELOPE}
         return {**known, "received": accepted.get("at"), "size": accepted.get("size")}

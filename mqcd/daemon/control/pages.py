@@ -6,21 +6,29 @@ from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from mqcd import __version__
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock
 from mqcd.daemon.advised import Adviser
-from mqcd.daemon.control.batches import BATCH, BATCHES, Batches
+from mqcd.daemon.control.api.binding import Given, Handler, bind
+from mqcd.daemon.control.api.openapi import describe
+from mqcd.daemon.control.api.table import TABLE
+from mqcd.daemon.control.batches import Batches
+from mqcd.daemon.control.browsing import Browsing
 from mqcd.daemon.control.explaining import Explanations, explain_live
 from mqcd.daemon.control.held import HELD, HeldRequests
-from mqcd.daemon.control.looking import CONTENT, EVENTS, MOMENT, RECORDS, Looking
+from mqcd.daemon.control.keeping import Keeping
+from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, UNFILED, Looking
 from mqcd.daemon.control.retrying import LogEvent, Retrying
-from mqcd.daemon.control.rows import destination_rows, lane_rows, stuck_rows
-from mqcd.daemon.control.ruling import CANCEL, RULES, Ruling
+from mqcd.daemon.control.rows import connection_rows, destination_rows, lane_rows, stuck_rows
+from mqcd.daemon.control.ruling import Ruling
 from mqcd.daemon.derived import suppressions_of
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.storing import Described, ServedStore
 from mqcd.deliver.service import Deliverer
-from mqcd.ops.http.pages import explain_page, pages, rows_page
-from mqcd.ops.http.server import Action, Answer, Page, Request, Resource
+from mqcd.ops.http.pages import explain_page, pages
+from mqcd.ops.http.server import Action, Answer, Page, Request
+from mqcd.ops.http.server import Pages as PageTable
 from mqcd.ops.metrics.lag import LoopLag
 from mqcd.ops.metrics.metrics import DeliveryFigures, Metrics
 from mqcd.queue.store import ClusterStore
@@ -50,6 +58,7 @@ class Pages:
     """Reasons for /readyz."""
     closed: Callable[[], str]
     """Why the queue has no figures yet; "" = it is open."""
+    keeping: Keeping
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(
@@ -73,24 +82,60 @@ class Pages:
         made["/metrics"] = self._when_open(made["/metrics"])
         return made
 
-    def for_commands(self) -> Mapping[str, Page | Action | Resource]:
+    def for_commands(self) -> PageTable:
         """By path, the ops listener's included. Addresses and their routes are not shown over TCP."""
-        retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event)
         return {
             # Commands read the files of the clustered-file queue themselves.
             **(self._inside(self.described.queue) if self.described.queue is not None else {}),
             **self.for_ops(),
-            BATCH: Action(self._when_open(self.batches.ask)),
-            BATCHES: self._when_open(self.batches.progress),
-            RULES: Resource(self._when_open(self.ruling.list), Action(self._when_open(self.ruling.add))),
-            CANCEL: Action(self._when_open(self.ruling.cancel)),
-            "/v1/explain": self._when_open(explain_page(self._explain)),
-            "/v1/lanes": self._when_open(rows_page(lambda: lane_rows(self.deliverer.lanes()))),
-            "/v1/destinations": self._when_open(rows_page(self._destinations)),
             HELD: Action(self._when_open(self.held.page)),
-            "/v1/retry": Action(self._when_open(retrying.page)),
-            "/v1/stuck": self._when_open(rows_page(lambda: stuck_rows(self.deliverer.stuck()))),
+            **bind(TABLE, self._handlers()),
         }
+
+    def _handlers(self) -> Mapping[str, Handler]:
+        """By operation."""
+        retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event)
+        browsing = Browsing(self.store, self.clock)
+        explain = explain_page(self._explain)
+        of_queue: Mapping[str, Handler] = {
+            "listRecipients": browsing.recipients,
+            "countRecipients": browsing.count,
+            "listAreas": browsing.areas,
+            "showMessage": browsing.message,
+            "readContent": browsing.content,
+            "beginBatch": lambda request, _: self.batches.ask(request),
+            "listBatches": self.batches.progress,
+            "retry": lambda request, _: retrying.page(request),
+            "listDestinations": lambda _, __: self._destinations(),
+            "listLanes": lambda _, __: lane_rows(self.deliverer.lanes()),
+            "listStuck": lambda _, __: stuck_rows(self.deliverer.stuck()),
+            "explain": lambda request, _: explain(request),
+            "listRules": lambda request, _: self.ruling.list(request),
+            "addRule": lambda request, _: self.ruling.add(request),
+            "cancelRule": lambda request, _: self.ruling.cancel(request),
+        }
+        return {
+            **{name: self._if_open(handler) for name, handler in of_queue.items()},
+            "listConnections": lambda _, __: self._connections(),
+            "listSettings": self.keeping.settings,
+            "showLogLevel": self.keeping.level,
+            "setLogLevel": self.keeping.set_level,
+            "describe": lambda _, __: describe(TABLE, __version__),
+        }
+
+    def _if_open(self, handler: Handler) -> Handler:
+        """Not while the queue is not open: its figures would be false zeros."""
+
+        def answer(request: Request, given: Given) -> object:
+            if closed := self.closed():
+                raise StoreUnavailable(closed)
+            return handler(request, given)
+
+        return answer
+
+    def _connections(self) -> list[dict[str, object]]:
+        sessions = [view for door in self.doors for view in door.views()]
+        return connection_rows(sessions, self.deliverer.connections())
 
     def _inside(self, queue: StoredQueue) -> Mapping[str, Action]:
         looking = Looking(queue)
@@ -98,7 +143,7 @@ class Pages:
             RECORDS: looking.records,
             MOMENT: looking.moment,
             CONTENT: looking.content,
-            EVENTS: looking.events,
+            UNFILED: looking.events,
         }
         return {path: Action(self._when_open(page)) for path, page in found.items()}
 

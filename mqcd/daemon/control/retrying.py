@@ -2,14 +2,13 @@
 
 The command sends a selection as a JSON object, the server answers with `batch`, `matched`, `changed`. Each
 suspended destination gets a probe, one recipient; the rest of its mail follows when that got through. One
-line of the log names the batch, the user id of the socket's peer, and the selection.
+line of the log names the batch, who asked, and the selection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,8 +49,6 @@ class Retry:
     reason: str = ""
     batch: str = ""
     """What the log calls it by; "" = a new name."""
-    uid: int | None = None
-    """The user who asked the front process of several shards."""
 
     def fields(self) -> dict[str, object]:
         """As a JSON object; what does not restrict is left out."""
@@ -69,7 +66,6 @@ class Retry:
             "dry_run": self.dry_run or None,
             "reason": self.reason or None,
             "batch": self.batch or None,
-            "uid": self.uid,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -103,7 +99,6 @@ _KINDS: Mapping[str, type] = {
     "dry_run": bool,
     "reason": str,
     "batch": str,
-    "uid": int,
 }
 
 
@@ -137,7 +132,6 @@ def _retry(fields: Mapping[str, Any]) -> Retry:
         dry_run=fields.get("dry_run", False),
         reason=reason,
         batch=batch,
-        uid=fields.get("uid"),
     )
 
 
@@ -172,14 +166,14 @@ class Retrying:
         try:
             retry = parse_retry(request.body)
             async with self._turn:
-                done = await self._do(retry, request.uid)
+                done = await self._do(retry, request.by)
         except DecodeError as error:
             return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
         except StoreUnavailable as error:
             return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{error}\n".encode())
         return Answer(body=json.dumps(done, separators=(",", ":")).encode() + b"\n", content_type=JSON)
 
-    async def _do(self, retry: Retry, uid: int) -> Mapping[str, object]:
+    async def _do(self, retry: Retry, by: str) -> Mapping[str, object]:
         found = await self._store.expedite(retry.selection, dry_run=True)
         if retry.dry_run or not found.matched:
             return {"batch": None, "matched": found.matched, "changed": 0}
@@ -187,8 +181,6 @@ class Retrying:
         # Before its mail is due: claims would pass it over until the next probe's time.
         self._deliverer.probe(found.domains)
         done = await self._store.expedite(retry.selection)
-        fields = {name: str(value) for name, value in retry.fields().items() if name not in ("batch", "uid")}
-        # The front process is of the server's own user, and says who asked it.
-        asker = retry.uid if retry.uid is not None and uid == os.geteuid() else uid
-        self._log_event("retry", batch=batch, uid=asker, matched=done.matched, changed=done.changed, **fields)
+        fields = {name: str(value) for name, value in retry.fields().items() if name != "batch"}
+        self._log_event("retry", batch=batch, by=by, matched=done.matched, changed=done.changed, **fields)
         return {"batch": batch, "matched": done.matched, "changed": done.changed}

@@ -19,7 +19,8 @@ from mqcd.core.model import Action, Batch
 from mqcd.core.ports import Clock
 from mqcd.core.selecting.rules import RuleAction, StandingRule
 from mqcd.core.selecting.selection import Selection
-from mqcd.daemon.control.batches import Batches, Order, name_of
+from mqcd.daemon.control.batches import Batches
+from mqcd.daemon.control.orders import Order, name_of
 from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.rules.book import RuleBook
 from mqcd.daemon.rules.form import fields_of, parse_rule
@@ -59,10 +60,7 @@ class Ruling:
 
     async def _post(self, request: Request, work: Work) -> Answer:
         try:
-            fields = fields_in(request)
-            # The front process is of the server's own user, and says who asked it.
-            by = fields.pop("by", "")
-            return answer(await work(fields, by if by and request.trusted else request.by))
+            return answer(await work(fields_in(request), request.by))
         except DecodeError as error:
             return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
         except StoreUnavailable as error:

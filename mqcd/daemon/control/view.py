@@ -16,7 +16,7 @@ from mqcd.core.errors import ConfigError, ContentUnavailable, MqcdError
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
-from mqcd.daemon.control.looking import CONTENT, EVENTS, MOMENT, RECORDS
+from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, UNFILED
 from mqcd.daemon.control.retrying import Retry
 from mqcd.daemon.storing import backend_of
 from mqcd.disk.durable import Disk
@@ -130,7 +130,7 @@ class _ServerReader:
             at += len(piece)
 
     def events(self, spid: int) -> Sequence[bytes]:
-        return self._ask(f"{EVENTS}?spid={format_spid(spid)}", {}).splitlines()
+        return self._ask(f"{UNFILED}?spid={format_spid(spid)}", {}).splitlines()
 
     def moment(self, _files: EventFiles) -> Moment:
         return unpack(self._ask(MOMENT, {}))

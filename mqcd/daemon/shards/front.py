@@ -10,23 +10,29 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-from mqcd.core.errors import DecodeError
-from mqcd.core.samples import MOST_DESTINATIONS
-from mqcd.daemon.control.asking import Asked, ask
-from mqcd.daemon.control.batches import BATCH, BATCHES, SAMPLE, name_of, parse_order
+from mqcd import __version__
+from mqcd.core.errors import DecodeError, MqcdError
+from mqcd.core.queueing.spid import parse_spid, shard_of
+from mqcd.daemon.control.api.binding import Given, Handler, Missing, bind, refused
+from mqcd.daemon.control.api.openapi import describe
+from mqcd.daemon.control.api.operation import LINES
+from mqcd.daemon.control.api.table import TABLE
+from mqcd.daemon.control.asking import ACT_S, ASK_S, Question, Reply, ask, begin, read_whole
+from mqcd.daemon.control.browsing import ROWS
+from mqcd.daemon.control.orders import name_of, parse_order
 from mqcd.daemon.control.retrying import parse_retry
-from mqcd.daemon.control.ruling import CANCEL, RULES, fields_in
+from mqcd.daemon.control.ruling import RULES, fields_in
+from mqcd.daemon.shards import merging
 from mqcd.daemon.shards.division import control_path
 from mqcd.net.clock import SystemClock
-from mqcd.ops.http.exchange import TEXT
-from mqcd.ops.http.pages import JSON, LINES
-from mqcd.ops.http.server import Action, Answer, Page, Request, Resource
+from mqcd.ops.http.server import Answer, Page, Pages, Request
 from mqcd.ops.metrics.merge import Merger
 from mqcd.ops.metrics.metrics import OPENMETRICS
 
@@ -34,13 +40,24 @@ log = logging.getLogger("mqcd.daemon")
 
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
-_ASK_S = 5.0
-"""How long a shard may take to answer a page."""
-_ACT_S = 600.0
-"""How long it may take to change something."""
 
-_ADDED = ("matched", "changed", "in_flight")
-"""Figures of a batch that are those of all shards together."""
+Replies = Mapping[int, Reply]
+"""By shard."""
+Merge = Callable[[Sequence[Any]], object]
+"""Makes one value of those of several shards, in their order."""
+
+
+class Unanswered(MqcdError):
+    """Shards do not answer, or refuse: a line for each."""
+
+    def __init__(self, replies: Replies, more: str = "") -> None:
+        lines = [
+            f"shard {shard}: {line}"
+            for shard, reply in replies.items()
+            if not reply.good
+            for line in reply.body.decode("utf-8", "replace").splitlines() or ["it does not answer"]
+        ]
+        super().__init__("\n".join([*lines, more] if more else lines))
 
 
 class Front:
@@ -57,77 +74,85 @@ class Front:
         """By path."""
         return {"/metrics": self._metrics, "/healthz": self._state, "/readyz": self._state}
 
-    def for_commands(self) -> Mapping[str, Page | Action | Resource]:
+    def for_commands(self) -> Pages:
         """By path: those of the ops listener too."""
+        return {**self.for_ops(), **bind(TABLE, self._handlers())}
+
+    def _handlers(self) -> Mapping[str, Handler]:
         return {
-            **self.for_ops(),
-            "/v1/explain": self._explain,
-            "/v1/lanes": self._lanes,
-            "/v1/destinations": self._destinations,
-            "/v1/retry": Action(self._retry),
-            BATCH: Action(self._batch),
-            BATCHES: self._batches,
-            RULES: Resource(self._rules, Action(self._add_rule)),
-            CANCEL: Action(self._change_rules),
-            "/v1/stuck": self._stuck,
+            "listRecipients": self._recipients,
+            "countRecipients": self._merged(merging.totals, ACT_S, whole=True),
+            "listAreas": self._merged(merging.areas),
+            "showMessage": self._message,
+            "readContent": self._content,
+            "beginBatch": self._batch,
+            "listBatches": self._batches,
+            "retry": self._retry,
+            "listDestinations": self._merged(lambda found: merging.destinations(_rows(found))),
+            "listLanes": self._merged(lambda found: sorted(_rows(found), key=lambda row: -row["waiting"])),
+            "listStuck": self._merged(lambda found: sorted(_rows(found), key=lambda row: -row["since_ms"])),
+            "explain": self._explain,
+            "listRules": self._merged(merging.rules),
+            "addRule": self._add_rule,
+            "cancelRule": self._change_rules,
+            "listConnections": self._connections,
+            "listSettings": self._merged(lambda found: found[0]),
+            "showLogLevel": self._merged(lambda found: found[0]),
+            "setLogLevel": self._changed(lambda found: found[0]),
+            "describe": lambda _, __: describe(TABLE, __version__),
         }
 
-    async def _all(self, target: str) -> dict[int, Asked]:
-        asked = [ask(path, "GET", target, b"", _ASK_S) for path in self._paths.values()]
-        return dict(zip(self._paths, await asyncio.gather(*asked), strict=True))
+    # ------------------------------------------------------------ asking
+
+    async def _all(self, request: Request, seconds: float = ASK_S, target: str = "") -> Replies:
+        question = Question(target=target or _target(request), by=request.by, seconds=seconds)
+        return await self._ask_all(question)
+
+    async def _ask_all(self, question: Question) -> Replies:
+        replies = await asyncio.gather(*(ask(path, question) for path in self._paths.values()))
+        return dict(zip(self._paths, replies, strict=True))
+
+    def _merged(self, merge: Merge, seconds: float = ASK_S, *, whole: bool = False) -> Handler:
+        """A page that is one value of those of the shards that answer; of all of them if `whole`."""
+
+        async def page(request: Request, _: Given) -> object:
+            return merge(_values(await self._all(request, seconds), whole=whole))
+
+        return page
+
+    def _changed(self, merge: Merge) -> Handler:
+        """A change that every shard makes."""
+
+        async def page(request: Request, _: Given) -> object:
+            question = _passed_on(request, request.body)
+            return merge(_values(await self._ask_all(question), whole=True))
+
+        return page
+
+    # ------------------------------------------------------------ pages
 
     async def _metrics(self, request: Request) -> Answer:
-        answers = await self._all("/metrics")
-        good = {shard: body.decode() for shard, (status, body) in answers.items() if status == HTTPStatus.OK}
+        replies = await self._all(request, target="/metrics")
+        good = {shard: reply.body.decode() for shard, reply in replies.items() if reply.good}
         if not good:
-            return _unavailable(answers)
+            return refused(HTTPStatus.SERVICE_UNAVAILABLE, Unanswered(replies))
         newer = OPENMETRICS in request.accept
         async with self._merging:
             body = await asyncio.to_thread(self._merger.merge, good, open_metrics=newer)
         return Answer(body=body, content_type=_OPENMETRICS if newer else _EXPOSITION)
 
     async def _state(self, request: Request) -> Answer:
-        answers = await self._all(request.path)
-        if all(status == HTTPStatus.OK for status, _ in answers.values()):
+        replies = await self._all(request)
+        if all(reply.good for reply in replies.values()):
             return Answer(body=b"ok\n")
-        return _unavailable(answers)
+        return refused(HTTPStatus.SERVICE_UNAVAILABLE, Unanswered(replies))
 
-    async def _rows(self, target: str) -> list[dict[str, Any]] | Answer:
-        answers = await self._all(target)
-        rows: list[dict[str, Any]] = []
-        good = [body for status, body in answers.values() if status == HTTPStatus.OK]
+    async def _explain(self, request: Request, _: Given) -> Answer:
+        replies = await self._all(request, seconds=2 * ASK_S)
+        good = [reply.body for reply in replies.values() if reply.good]
         if not good:
-            return _unavailable(answers)
-        for body in good:
-            rows += json.loads(body)
-        return rows
-
-    async def _lanes(self, request: Request) -> Answer:
-        rows = await self._rows(request.path)
-        return rows if isinstance(rows, Answer) else _json(sorted(rows, key=lambda row: -row["waiting"]))
-
-    async def _stuck(self, request: Request) -> Answer:
-        rows = await self._rows(request.path)
-        return rows if isinstance(rows, Answer) else _json(sorted(rows, key=lambda row: -row["since_ms"]))
-
-    async def _destinations(self, request: Request) -> Answer:
-        rows = await self._rows(request.path)
-        if isinstance(rows, Answer):
-            return rows
-        by_name: dict[str, dict[str, Any]] = {}
-        for row in rows:
-            before = by_name.get(row["destination"])
-            by_name[row["destination"]] = row if before is None else _together(before, row)
-        return _json(sorted(by_name.values(), key=_badness)[:MOST_DESTINATIONS])
-
-    async def _explain(self, request: Request) -> Answer:
-        answers = await self._all(f"{request.path}?{request.query}")
-        good = [body for status, body in answers.values() if status == HTTPStatus.OK]
-        if not good:
-            refused = [body for status, body in answers.values() if status == HTTPStatus.BAD_REQUEST]
-            if refused:
-                return Answer(status=HTTPStatus.BAD_REQUEST, body=refused[0])
-            return _unavailable(answers)
+            _raise_bad(replies)
+            raise Unanswered(replies)
         # Of an address or domain each shard says first where its mail would go: that is the same for all.
         lines = good[0].splitlines()
         general = [line for line in lines[:1] if "suppressed" in json.loads(line)]
@@ -135,141 +160,183 @@ class Front:
             lines += body.splitlines()[len(general) :]
         return Answer(body=b"".join(line + b"\n" for line in lines), content_type=LINES)
 
-    async def _retry(self, request: Request) -> Answer:
+    async def _connections(self, request: Request, _: Given) -> object:
+        replies = await self._all(request)
+        rows = [
+            {**row, "shard": shard}
+            for shard, reply in replies.items()
+            if reply.good
+            for row in json.loads(reply.body)
+        ]
+        return rows or _values(replies)[0]
+
+    async def _recipients(self, request: Request, given: Given) -> object:
+        limit = given.get("limit", ROWS)
+        if given.get("sort") == "age":
+            replies = await self._all(request, ACT_S)
+            found = merging.oldest(_values(replies), limit)
+            return {**found, **_left_out(replies)}
+        return await self._in_order(request, given, limit)
+
+    async def _in_order(self, request: Request, given: Given, limit: int) -> object:
+        """One shard after the other; `after` is the shard's number and its own."""
+        number, _, after = given.get("after", "").partition("/")
+        if number and not (number.isdecimal() and int(number) in self._paths):
+            raise DecodeError("after: expected what an earlier answer gave as next")
+        ahead = [shard for shard in self._paths if not number or shard >= int(number)]
+        rows: list[Any] = []
+        silent: dict[int, Reply] = {}
+        for shard in ahead:
+            if len(rows) == limit:
+                return {"rows": rows, "next": f"{shard}/", **_left_out(silent)}
+            query = {**given, "limit": limit - len(rows), "after": after}
+            target = f"{request.path}?{urlencode(query)}"
+            reply = await ask(self._paths[shard], Question(target=target, by=request.by, seconds=ACT_S))
+            after = ""
+            _raise_bad({shard: reply})
+            if not reply.good:
+                silent[shard] = reply
+                continue
+            part = json.loads(reply.body)
+            rows += part["rows"]
+            if part["next"] is not None:
+                return {"rows": rows, "next": f"{shard}/{part['next']}", **_left_out(silent)}
+        if len(silent) == len(self._paths):
+            raise Unanswered(silent)
+        return {"rows": rows, "next": None, **_left_out(silent)}
+
+    async def _message(self, request: Request, _: Given) -> object:
+        return await self._of_shard(request, lambda path, question: ask(path, question))
+
+    async def _content(self, request: Request, _: Given) -> Answer:
+        return await self._of_shard(request, lambda path, question: begin(path, question))
+
+    async def _of_shard(
+        self, request: Request, ask_one: Callable[[Path, Question], Awaitable[Reply]]
+    ) -> Answer:
+        """Ask for a message where its SPID says that it is, and then elsewhere: it may have been moved."""
+        own = shard_of(parse_spid(request.names["spid"]))
+        silent: dict[int, Reply] = {}
+        for shard in sorted(self._paths, key=lambda shard: shard != own):
+            question = Question(target=_target(request), by=request.by, seconds=ACT_S)
+            reply = await ask_one(self._paths[shard], question)
+            gone = reply.status == HTTPStatus.NOT_FOUND
+            if gone or not reply.status or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                whole = await read_whole(reply)
+                if not gone:
+                    silent[shard] = whole
+                continue
+            return Answer(
+                status=HTTPStatus(reply.status),
+                body=reply.body,
+                content_type=reply.content_type,
+                chunks=reply.chunks,
+                length=reply.length,
+            )
+        if silent:
+            raise Unanswered(silent)
+        raise Missing("no recipient of this message is in the queue")
+
+    async def _retry(self, request: Request, _: Given) -> object:
         """Each shard in turn, as one batch; a limit holds for all."""
-        try:
-            retry = parse_retry(request.body)
-        except DecodeError as error:
-            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
+        retry = parse_retry(request.body)
         limit = retry.selection.limit
         batch, matched, changed = None, 0, 0
-        retry = replace(retry, batch=secrets.token_hex(8).upper(), uid=request.uid)
-        silent: dict[int, Asked] = {}
+        retry = replace(retry, batch=secrets.token_hex(8).upper())
+        silent: dict[int, Reply] = {}
         async with self._turn:
             for shard, path in self._paths.items():
                 left = None if limit is None else limit - matched
                 part = replace(retry, selection=replace(retry.selection, limit=left))
-                body = json.dumps(part.fields()).encode()
-                status, said = await ask(path, "POST", request.path, body, _ACT_S)
-                if status != HTTPStatus.OK:
-                    silent[shard] = status, said
+                reply = await ask(path, _passed_on(request, json.dumps(part.fields()).encode()))
+                if not reply.good:
+                    silent[shard] = reply
                     continue
-                done = json.loads(said)
+                done = json.loads(reply.body)
                 batch = batch or done["batch"]
                 matched += done["matched"]
                 changed += done["changed"]
         if silent:
-            answer = _unavailable(silent)
-            others = f"in the other shards {matched} recipients match, and {changed} become due\n"
-            return replace(answer, body=answer.body + others.encode())
-        return _json({"batch": batch, "matched": matched, "changed": changed})
+            more = f"in the other shards {matched} recipients match, and {changed} become due"
+            raise Unanswered(silent, more)
+        return {"batch": batch, "matched": matched, "changed": changed}
 
-    async def _batch(self, request: Request) -> Answer:
-        """Every shard takes its part of a batch, by one name; all of them carry it out."""
+    async def _batch(self, request: Request, _: Given) -> object:
+        """Every shard takes its part of a batch, by one name; all of them carry it out. One that does not
+        answer takes its part up when it is back, if it has recorded it."""
         try:
             fields = json.loads(request.body or b"{}")
-            if not isinstance(fields, dict):
-                raise DecodeError("expected one JSON object")
-            dry_run = fields.pop("dry_run", False) is True
-            order = parse_order(fields)
-        except (ValueError, RecursionError, DecodeError) as error:
-            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
+        except (ValueError, RecursionError) as error:
+            raise DecodeError(f"not JSON: {error}") from error
+        if not isinstance(fields, dict):
+            raise DecodeError("expected one JSON object")
+        dry_run = fields.pop("dry_run", False) is True
+        order = parse_order(fields)
         if order.selection.limit is not None and len(self._paths) > 1 and not dry_run:
-            text = b"a limit over several shards is not offered: say more exactly what is meant\n"
-            return Answer(status=HTTPStatus.BAD_REQUEST, body=text)
+            raise DecodeError("a limit over several shards is not offered: say more exactly what is meant")
         at = order.batch.at or SystemClock().now()
-        batch = replace(order.batch, id=name_of(order.batch.action, at), at=at, by=f"uid:{request.uid}")
+        batch = replace(order.batch, id=name_of(order.batch.action, at), at=at, by="")
         asked = {**replace(order, batch=batch).fields(), "dry_run": dry_run}
-        body = json.dumps(asked).encode()
-        answers = [ask(path, "POST", BATCH, body, _ACT_S) for path in self._paths.values()]
-        return _as_one(dict(zip(self._paths, await asyncio.gather(*answers), strict=True)))
+        replies = await self._ask_all(_passed_on(request, json.dumps(asked).encode()))
+        return merging.batch(_values(replies, whole=True))
 
-    async def _batches(self, request: Request) -> Answer:
-        return _as_one(await self._all(f"{BATCHES}?{request.query}"))
+    async def _batches(self, request: Request, given: Given) -> object:
+        replies = await self._all(request)
+        if "id" not in given:
+            return merging.batches(_values(replies))
+        if all(reply.status == HTTPStatus.NOT_FOUND for reply in replies.values()):
+            raise Missing("no such batch among the last ones")
+        return merging.batch(_values(replies, whole=True))
 
-    async def _rules(self, request: Request) -> Answer:
-        """They are the same for all shards; each has its own count of what they did."""
-        rows = await self._rows(request.path)
-        if isinstance(rows, Answer):
-            return rows
-        by_id: dict[str, dict[str, Any]] = {}
-        for row in rows:
-            known = by_id.setdefault(row["id"], {**row, "applied": 0})
-            known["applied"] += row["applied"]
-        return _json(list(by_id.values()))
+    async def _add_rule(self, request: Request, given: Given) -> object:
+        if fields_in(request).get("dry_run") is not True:
+            return await self._change_rules(request, given)
+        replies = await self._ask_all(_passed_on(request, request.body))
+        return merging.batch(_values(replies, whole=True))
 
-    async def _add_rule(self, request: Request) -> Answer:
-        try:
-            fields = fields_in(request)
-        except DecodeError as error:
-            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
-        if fields.get("dry_run") is not True:
-            return await self._change_rules(request)
-        body = json.dumps(fields).encode()
-        asked = [ask(path, "POST", RULES, body, _ACT_S) for path in self._paths.values()]
-        return _as_one(dict(zip(self._paths, await asyncio.gather(*asked), strict=True)))
-
-    async def _change_rules(self, request: Request) -> Answer:
+    async def _change_rules(self, request: Request, _: Given) -> object:
         """One shard changes the file of all; the others then take it up."""
-        try:
-            body = json.dumps({**fields_in(request), "by": request.by}).encode()
-        except DecodeError as error:
-            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
-        silent: dict[int, Asked] = {}
+        silent: dict[int, Reply] = {}
         for shard, path in self._paths.items():
-            status, said = await ask(path, "POST", request.path, body, _ACT_S)
-            if status in (HTTPStatus.OK, HTTPStatus.BAD_REQUEST):
-                await self._all(RULES)
-                plain = status == HTTPStatus.BAD_REQUEST
-                return Answer(status=HTTPStatus(status), body=said, content_type=TEXT if plain else JSON)
-            silent[shard] = status, said
-        return _unavailable(silent)
+            reply = await ask(path, _passed_on(request, request.body))
+            if reply.good or reply.status == HTTPStatus.BAD_REQUEST:
+                await self._ask_all(Question(target=RULES, by=request.by))
+                _raise_bad({shard: reply})
+                return json.loads(reply.body)
+            silent[shard] = reply
+        raise Unanswered(silent)
 
 
-def _as_one(answers: Mapping[int, Asked]) -> Answer:
-    """What the shards say of one batch. One that does not answer takes its part up when it is back, if it has
-    recorded it."""
-    if any(status != HTTPStatus.OK for status, _ in answers.values()):
-        return _unavailable({shard: each for shard, each in answers.items() if each[0] != HTTPStatus.OK})
-    rows = [json.loads(body) for _, body in answers.values()]
-    whole = dict(rows[0])
-    whole |= {name: sum(row[name] for row in rows) for name in _ADDED if name in whole}
-    if "done" in whole:
-        whole["done"] = all(row["done"] for row in rows)
-        whole["trouble"] = "; ".join(row["trouble"] for row in rows if row["trouble"])
-    if "sample" in whole:
-        whole["sample"] = [each for row in rows for each in row["sample"]][:SAMPLE]
-    return _json(whole)
+def _rows(by_shard: Sequence[Sequence[Any]]) -> list[Any]:
+    return [row for rows in by_shard for row in rows]
 
 
-def _together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """A destination's rows of two shards as one."""
-    newer = min((one, other), key=lambda row: (row["reply_ms"] is None, row["reply_ms"] or 0))
-    ages = [row["oldest_ms"] for row in (one, other) if row["oldest_ms"] is not None]
-    return {
-        **one,
-        "oldest_ms": max(ages, default=None),
-        **{name: one[name] + other[name] for name in ("waiting", "connections", "idle")},
-        "suspended": one["suspended"] and other["suspended"],
-        "rule": one["rule"] or other["rule"],
-        **{name: min(one[name], other[name]) for name in ("probe_in_ms", "rate_in_ms")},
-        **{name: newer[name] for name in ("reply", "reply_ms")},
-    }
+def _target(request: Request) -> str:
+    path = request.path
+    return f"{path}?{request.query}" if request.query else path
 
 
-def _badness(row: Mapping[str, Any]) -> tuple[int, int, str]:
-    return -(row["oldest_ms"] or 0), -row["waiting"], row["destination"]
+def _passed_on(request: Request, body: bytes) -> Question:
+    return Question(target=_target(request), by=request.by, method="POST", body=body, seconds=ACT_S)
 
 
-def _json(value: object) -> Answer:
-    return Answer(body=json.dumps(value, separators=(",", ":")).encode() + b"\n", content_type=JSON)
+def _values(replies: Replies, *, whole: bool = False) -> list[Any]:
+    """The values of the shards that answer. Raises DecodeError for what they call asked wrongly, Unanswered
+    when none does, or not all of them do and the `whole` is asked for."""
+    _raise_bad(replies)
+    good = [reply for reply in replies.values() if reply.good]
+    if not good or (whole and len(good) < len(replies)):
+        raise Unanswered(replies)
+    return [json.loads(reply.body) for reply in good]
 
 
-def _unavailable(answers: Mapping[int, Asked]) -> Answer:
-    lines = [
-        f"shard {shard}: {line}\n"
-        for shard, (status, body) in answers.items()
-        if status != HTTPStatus.OK
-        for line in body.decode("utf-8", "replace").splitlines() or ["it does not answer"]
-    ]
-    return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body="".join(lines).encode())
+def _raise_bad(replies: Replies) -> None:
+    for reply in replies.values():
+        if reply.status == HTTPStatus.BAD_REQUEST:
+            raise DecodeError(reply.body.decode("utf-8", "replace").strip())
+
+
+def _left_out(replies: Replies) -> dict[str, object]:
+    """Which shards a list lacks."""
+    silent = {shard: reply for shard, reply in replies.items() if not reply.good}
+    return {"left_out": str(Unanswered(silent)).split("\n")} if silent else {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from mqcd.core.ports import QueueStore
 from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.timers import Sweep
+from mqcd.deliver.connection.view import LinkView
 from mqcd.deliver.connection.worker import Worker
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Lane, Start
@@ -86,6 +87,11 @@ class Pool:
     def at_work(self) -> Iterator[tuple[Job, int]]:
         """Jobs that are being tried, and since when."""
         return (each for worker in self._workers if (each := worker.at_work) is not None)
+
+    def views(self) -> Sequence[LinkView]:
+        """Its connections as operators see them."""
+        now = self._clock.monotonic()
+        return [worker.view(now) for worker in self._workers]
 
     async def end(self, grace_ms: int) -> None:
         """Close idle connections, wait up to `grace_ms` for attempts, then cancel them."""

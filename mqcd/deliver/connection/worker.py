@@ -19,6 +19,7 @@ from mqcd.deliver.connection.attempt import End, transact
 from mqcd.deliver.connection.connecting import Connector, NoHost
 from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.timers import Sweep
+from mqcd.deliver.connection.view import LinkView
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
 from mqcd.deliver.lanes.scheduling import LaneTable
@@ -110,6 +111,23 @@ class Worker:
         if self._job is None or self._task is None:
             return False
         return self._link is None or not self._link.content_begun
+
+    def view(self, now: int) -> LinkView:
+        """What operators see of it; `now` is monotonic."""
+        link, hop = self._link, self.lane.hop
+        state = "working" if self._job is not None else "idle"
+        return LinkView(
+            session=link.session if link is not None else "",
+            state=state if link is not None else "connecting",
+            since_ms=now - (link.opened if link is not None else self.began),
+            tls=link.tls if link is not None else "",
+            messages=link.transactions if link is not None else 0,
+            destination=hop.destination.name,
+            zone=hop.policy.zone,
+            remote_host=link.host if link is not None else "",
+            remote_addr=link.address if link is not None else "",
+            source_addr=link.source if link is not None else "",
+        )
 
     # ------------------------------------------------------------ from outside
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from mqcd.config.kinds.fields import RateKind
 from mqcd.config.settings import Rate
 from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Recipient
@@ -143,6 +144,7 @@ class Lane:
             booked_in_ms=int(max([0, *(limit.booked - now for limit in self.queue.limits)])),
             rest_in_ms=max(self.share.until - now, 0) if self.share.most else 0,
             pace_ms=int(self.pace.recent),
+            rates=[RateKind().show(limit.rate) for limit in self.queue.limits],
         )
 
 
@@ -172,6 +174,8 @@ class LaneState:
     """How long claims still pass over its mail because it holds its share; 0 = they do not."""
     pace_ms: int = 0
     """Time of a transaction lately; 0 = not known."""
+    rates: Sequence[str] = ()
+    """These rates, as the configuration writes them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,13 +44,19 @@ class Request:
 
     @property
     def trusted(self) -> bool:
-        """Whether root or the server's own user asks."""
+        """Whether root or the server's own user asks, and not for another user of this machine."""
+        asker = self.by.removeprefix("uid:")
+        return self.speaks and (not asker.isdecimal() or int(asker) in (0, os.geteuid()))
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the peer may say for whom it asks."""
         return self.uid in (0, os.geteuid())
 
     @property
     def by(self) -> str:
         """Who asks, for log and events: the peer's user, or whom root or the server's own user names."""
-        return self.author if self.author and self.trusted else f"uid:{self.uid}"
+        return self.author if self.author and self.speaks else f"uid:{self.uid}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -52,19 +52,6 @@ def _state(reasons: Reasons) -> Page:
     return page
 
 
-Rows = Callable[[], Sequence[Mapping[str, object]]]
-
-
-def rows_page(rows: Rows) -> Page:
-    """The present state, as a JSON list of objects."""
-
-    def page(_: Request) -> Answer:
-        body = json.dumps(list(rows()), separators=(",", ":")) + "\n"
-        return Answer(body=body.encode(), content_type=JSON)
-
-    return page
-
-
 Explain = Callable[[str, str], Awaitable[Sequence[Mapping[str, object]]]]
 """Answers a question (an address or a SPID) about mail of a sender. Raises DecodeError for neither."""
 

@@ -170,18 +170,25 @@ class HttpServer:
         await self._for_peer(writer.drain())
         if answer.chunks is not None:
             async with aclosing(answer.chunks) as chunks:
-                await self._stream(chunks, writer, 0 if head_only else answer.length)
+                await self._stream(chunks, writer, answer.length, head_only=head_only)
         if request is None:
             # Closing on unread octets resets the connection, and the peer would not see why.
             writer.write_eof()
             await self._for_peer(_discard(reader))
 
     async def _stream(
-        self, chunks: AsyncIterator[bytes], writer: asyncio.StreamWriter, length: int | None
+        self,
+        chunks: AsyncIterator[bytes],
+        writer: asyncio.StreamWriter,
+        length: int | None,
+        *,
+        head_only: bool,
     ) -> None:
         """Send them until they end, or the peer has gone; what was promised and does not come breaks the
         connection, so that the peer knows."""
-        if length == 0:
+        if head_only:
+            # A generator closes what it holds only once it has begun.
+            await anext(chunks, b"")
             return
         sent = 0
         try:

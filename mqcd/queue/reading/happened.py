@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from mqcd.disk.file_window import Window
 from mqcd.eventlog.files import Source
-from mqcd.eventlog.history import event_needle
+from mqcd.eventlog.history import History, event_needle, history
 from mqcd.queue.events.lines import EventText
 from mqcd.queue.reading.live_index import check_same, open_segment
 from mqcd.queue.reading.shards import Snapshots
@@ -46,6 +47,11 @@ def lines_of(snapshot: Snapshot, text: EventText, spid: int) -> Iterator[str]:
 
     for _, lines in events(snapshot, text, names_it):
         yield from (line for line in lines if needle in line)
+
+
+def history_of(snapshot: Snapshot, directory: Path, source: Source, spid: int) -> History:
+    """What happened to a message, by its shard's event files and journal. Raises StoreBusy, OSError."""
+    return history(snapshot.disk, directory, spid, lines_of(snapshot, EventText(source), spid))
 
 
 def lines_of_all(snapshots: Snapshots, source: Source, spid: int) -> Iterator[str]:

@@ -256,7 +256,7 @@ class Snapshot:
     def in_journal(self) -> Iterator[tuple[int, list[int], list[bytes]]]:
         """The record lines in the journal: by segment, their ordinals and themselves, in parts."""
         for number, homes in self._index.homes.items():
-            for part in homes.lines(self._disk):
+            for part in homes.lines(self.disk):
                 yield number, [each[0] for each in part], [each[1].removesuffix(b"\n") for each in part]
 
     def listed(self, selection: Selection) -> Iterator[ListedCluster]:

@@ -39,6 +39,7 @@ from mqcd.core.selecting.parts import Listed, measured, part_of
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.units import DAY
 from mqcd.disk.durable import Disk
+from mqcd.eventlog.history import History, history
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.format.record import encode
 from mqcd.queue.keys.turns import Turn, once
@@ -395,6 +396,13 @@ class StoredQueue:
         ]
         newest, events = self._exporter.state() if self._exporter is not None else (0, ())
         return Moment(records=records, newest=newest, events=events, shared=self.promises.shared)
+
+    async def history(self, spid: int) -> History:
+        """What happened to a message, as far as events are kept."""
+        if self._events is None:
+            return History(events=())
+        # What is exported meanwhile is in both, and comes once.
+        return await asyncio.to_thread(history, Disk(), self._events.directory, spid, self.unfiled(spid))
 
     def unfiled(self, spid: int) -> Sequence[bytes]:
         """The events of a message that are in no event file, perhaps others."""

@@ -20,7 +20,9 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Action, Area, Batch
 from mqcd.core.ports import Picked
 from mqcd.core.selecting.selection import Selection
-from mqcd.daemon.control.batches import BATCH, BATCHES, Batches, Order, parse_order
+from mqcd.daemon.control.batches import BATCH, BATCHES, Batches
+from mqcd.daemon.control.orders import KEPT, Ended, Order, Outcome, parse_order
+from mqcd.disk.durable import Disk
 from mqcd.ops.http.server import Answer, Request
 from tests.contract.mail import Post
 from tests.fakes.clock import FakeClock
@@ -64,10 +66,9 @@ class Rig:
     def _log(self, event: str, **fields: str | int) -> None:
         self.events.append({"event": event, **fields})
 
-    async def asked(self, uid: int = 7, **fields: object) -> Answer:
-        return await self.batches.ask(
-            Request(method="POST", path=BATCH, body=json.dumps(fields).encode(), uid=uid)
-        )
+    async def asked(self, uid: int = 7, author: str = "", **fields: object) -> Answer:
+        body = json.dumps(fields).encode()
+        return await self.batches.ask(Request(method="POST", path=BATCH, body=body, uid=uid, author=author))
 
     async def done(self, until: Callable[[], bool]) -> None:
         """Run until this holds."""
@@ -78,8 +79,22 @@ class Rig:
         with suppress(asyncio.CancelledError):
             await task
 
+    def listed(self, name: str) -> dict[str, Any]:
+        """One batch as it is shown."""
+        row = self.batches.progress(Request(method="GET", path=BATCHES), {"id": name})
+        assert isinstance(row, dict)
+        return row
+
+    def every(self) -> list[dict[str, Any]]:
+        """The list."""
+        rows = self.batches.progress(Request(method="GET", path=BATCHES), {})
+        assert isinstance(rows, list)
+        return rows
+
     def files(self) -> list[str]:
-        return sorted(each.name for each in self.path.iterdir()) if self.path.exists() else []
+        return (
+            sorted(each.name for each in self.path.iterdir() if each.is_file()) if self.path.exists() else []
+        )
 
 
 @pytest.fixture
@@ -102,8 +117,7 @@ async def test_a_batch_is_recorded_before_it_begins_and_forgotten_when_done(rig:
     assert rig.files() == []
     [event] = rig.events
     assert (event["event"], event["changed"], event["by"], event["reason"]) == ("hold", 4, "uid:7", "why")
-    progress = rig.batches.progress(Request(method="GET", path=BATCHES, query=f"id={said['batch']}"))
-    assert json.loads(progress.body)["done"] is True
+    assert rig.listed(said["batch"])["done"] is True
     assert rig.store.stats()[Area.HELD].recipients == 4
 
 
@@ -135,6 +149,36 @@ async def test_a_dry_run_counts_and_shows_a_few(rig: Rig) -> None:
     assert rig.files() == []
 
 
+async def test_the_last_batches_are_listed_over_a_restart(rig: Rig) -> None:
+    held = json.loads((await rig.asked(action="hold", reason="why")).body)["batch"]
+    await rig.done(lambda: bool(rig.events))
+    rig.clock.advance(1000)
+    removed = json.loads((await rig.asked(action="remove")).body)["batch"]
+    await rig.done(lambda: len(rig.events) == 2)
+    rig.batches = rig.made()
+    rig.batches.resume()
+    newest, oldest = rig.every()
+    assert (newest["batch"], newest["changed"], newest["undo"]) == (removed, 4, True)
+    assert (oldest["batch"], oldest["by"], oldest["reason"], oldest["undo_until"]) == (
+        held,
+        "uid:7",
+        "why",
+        None,
+    )
+    rig.clock.advance(GRACE)
+    assert [each["undo"] for each in rig.every()] == [False, True]
+
+
+def test_no_more_batches_are_kept_than_may_be(tmp_path: Path) -> None:
+    ended = Ended(Disk(), tmp_path / "ended", 0)
+    for number in range(KEPT + 3):
+        batch = Batch(id=f"hold-{number}", action=Action.HOLD, at=number, by="uid:1")
+        ended.add(Order(batch=batch, selection=Selection()), Outcome(changed=number))
+    kept = ended.load()
+    assert len(list((tmp_path / "ended").iterdir())) == len(kept) == KEPT
+    assert [kept[0].changed, kept[-1].changed] == [3, KEPT + 2]
+
+
 async def test_the_end_of_graces_is_looked_for(rig: Rig) -> None:
     await rig.asked(action="remove")
     await rig.done(lambda: bool(rig.events))
@@ -147,9 +191,9 @@ async def test_the_end_of_graces_is_looked_for(rig: Rig) -> None:
 
 
 async def test_nobody_is_named_but_by_the_front_process(rig: Rig) -> None:
-    await rig.asked(action="hold", by="uid:0", uid=os.geteuid() + 1)
+    await rig.asked(action="hold", author="uid:0", uid=os.geteuid() + 1)
     await rig.done(lambda: bool(rig.events))
-    await rig.asked(action="release", by="uid:9", uid=os.geteuid())
+    await rig.asked(action="release", author="uid:9", uid=os.geteuid())
     await rig.done(lambda: len(rig.events) == 2)
     assert [each["by"] for each in rig.events] == [f"uid:{os.geteuid() + 1}", "uid:9"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.queueing.spid import format_spid
-from mqcd.daemon.control.looking import CONTENT, EVENTS, MOMENT, RECORDS, Looking
+from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, UNFILED, Looking
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.ops.fanout import Fanout
@@ -102,7 +102,7 @@ async def test_events_without_a_file_are_given_by_message(tmp_path: Path) -> Non
     post = Post(store, clock)
     [one] = await post.send("a@one.example")
     await post.send("b@two.example")
-    [line] = (await Looking(store).events(asked(EVENTS, f"spid={format_spid(one.spid)}"))).body.splitlines()
+    [line] = (await Looking(store).events(asked(UNFILED, f"spid={format_spid(one.spid)}"))).body.splitlines()
     assert json.loads(line)["recipient"] == one.address
-    assert (await Looking(store).events(asked(EVENTS, "spid=x"))).status == HTTPStatus.BAD_REQUEST
+    assert (await Looking(store).events(asked(UNFILED, "spid=x"))).status == HTTPStatus.BAD_REQUEST
     await store.close()

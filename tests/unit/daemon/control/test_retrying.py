@@ -45,7 +45,12 @@ async def test_what_waits_is_tried_at_once(tmp_path: Path, capfd: pytest.Capture
             house.observer.news.clear()
             await house.observer.news.wait()
         [line] = [line for line in house.log.getvalue().splitlines() if "event=retry" in line]
-        told = (f"batch={done['batch']}", f"uid={os.getuid()}", "domain=*.example", 'reason="they are back"')
+        told = (
+            f"batch={done['batch']}",
+            f"by=uid:{os.getuid()}",
+            "domain=*.example",
+            'reason="they are back"',
+        )
         assert all(each in line for each in told)
 
 
@@ -166,8 +171,8 @@ async def test_nonsense_gets_400(tmp_path: Path) -> None:
         assert (await house.get("/v1/retry"))[0] == 405
 
 
-@pytest.mark.parametrize(("peer", "logged"), [(os.geteuid(), 4711), (4712, 4712)])
-async def test_the_front_process_names_who_asked_it(peer: int, logged: int) -> None:
+@pytest.mark.parametrize(("peer", "logged"), [(os.geteuid(), "uid:4711"), (4712, "uid:4712")])
+async def test_the_front_process_names_who_asked_it(peer: int, logged: str) -> None:
     logged_fields: list[Mapping[str, str | int]] = []
 
     def log_event(event: str, **fields: str | int) -> None:
@@ -175,6 +180,6 @@ async def test_the_front_process_names_who_asked_it(peer: int, logged: int) -> N
 
     store, deliverer = cast(QueueStore, GrowingStore()), cast(Deliverer, NoDeliverer())
     retrying = Retrying(store, deliverer, FakeClock(), log_event)
-    body = json.dumps(Retry(selection=Selection(), uid=4711).fields()).encode()
-    await retrying.page(Request(method="POST", path="/v1/retry", body=body, uid=peer))
-    assert [fields["uid"] for fields in logged_fields] == [logged]
+    body = json.dumps(Retry(selection=Selection()).fields()).encode()
+    await retrying.page(Request(method="POST", path="/v1/retry", body=body, uid=peer, author="uid:4711"))
+    assert [fields["by"] for fields in logged_fields] == [logged]

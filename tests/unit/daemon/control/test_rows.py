@@ -6,9 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from mqcd.core.events import Verb
 from mqcd.core.smtp.reply import Reply
-from mqcd.daemon.control.rows import destination_rows, lane_rows, stuck_rows
+from mqcd.daemon.control.api.answers import WHY
+from mqcd.daemon.control.rows import destination_rows, lane_rows, stuck_rows, why_slow
 from mqcd.deliver.health.watchdog import Kind, Stuck
 from mqcd.deliver.lanes.lane import LaneState
 from mqcd.ops.last_replies import LastReply
@@ -75,6 +78,7 @@ def test_lanes_in_use_come_by_what_waits() -> None:
         "booked_in_ms": 0,
         "rest_in_ms": 0,
         "pace_ms": 0,
+        "rates": (),
     }
 
 
@@ -118,12 +122,17 @@ def test_destinations_are_listed_with_lanes_oldest_mail_first() -> None:
         "waiting": 7,
         "connections": 10,
         "idle": 2,
+        "window": 10,
+        "state": "open",
         "suspended": False,
         "probe_in_ms": 0,
         "rate_in_ms": 0,
+        "rates": [],
         "reply": "450 4.2.1 busy",
         "reply_ms": 100,
         "rule": None,
+        "why": "replies",
+        "why_text": "its servers defer or refuse mail: 450 4.2.1 busy",
     }
     assert (rows[2]["suspended"], rows[2]["probe_in_ms"]) == (True, 70)
     assert (rows[0]["suspended"], rows[0]["reply"]) == (False, None)
@@ -134,6 +143,26 @@ def test_destinations_name_the_rule_that_concerns_them() -> None:
     rows = destination_rows([LANE, slowed], {}, {}, 0, {"shop.example": "suspend-1"})
     found = {row["destination"]: (row["rule"], row["suspended"]) for row in rows}
     assert found == {"mx.example": ("slow-1", False), "shop.example": ("suspend-1", True)}
+
+
+SAID = LastReply(900, Reply(code=450, status="4.2.1", text="busy"))
+
+
+@pytest.mark.parametrize(
+    ("lane", "last", "why"),
+    [
+        (replace(LANE, suspended=True, probe_in_ms=4000), SAID, "suspended"),
+        (LANE, SAID, "rate"),
+        (replace(LANE, rate_in_ms=0, window=4), SAID, "full"),
+        (replace(LANE, rate_in_ms=0, window=4, pace_ms=9000), None, "slow"),
+        (replace(LANE, rate_in_ms=0), SAID, "replies"),
+        (replace(LANE, rate_in_ms=0), None, "waits"),
+        (replace(LANE, waiting=0), None, "well"),
+    ],
+)
+def test_why_a_destination_is_slow(lane: LaneState, last: LastReply | None, why: str) -> None:
+    word, text = why_slow([lane], last)
+    assert (word, text.startswith(WHY[why])) == (why, True)
 
 
 async def test_a_running_server_lists_destinations_with_replies(tmp_path: Path) -> None:

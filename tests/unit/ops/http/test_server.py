@@ -179,7 +179,7 @@ async def test_head_closes_a_stream(bench: Bench) -> None:
     writer.write(b"HEAD /short HTTP/1.1\r\nHost: x\r\n\r\n")
     _, fields, body = parse(await reader.read())
     writer.close()
-    assert (fields["Content-Length"], body) == ("9", b"")
+    assert (fields["Content-Length"], body, bench.closed) == ("9", b"", True)
 
 
 async def test_an_upload_may_be_long(bench: Bench) -> None:

@@ -1,0 +1,73 @@
+"""Pages made of the table: each operation with what answers it, and none without."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from mqcd.core.errors import DecodeError, MqcdError
+from mqcd.daemon.control.api.fields import read_object, read_query
+from mqcd.daemon.control.api.operation import JSON, Body, Method, Operation, Table
+from mqcd.ops.http.server import Action, Answer, Page, Pages, Request, Resource
+
+Given = Mapping[str, Any]
+"""What the request gives, by the names of the operation's fields; empty where the page reads its own body."""
+Handler = Callable[[Request, Given], object]
+"""Answers: a value for JSON, an `Answer`, or an awaitable of one of them. Raises DecodeError for what is
+asked wrongly (400), Missing (404), and other errors of mqcd (503)."""
+
+
+class Missing(MqcdError):
+    """What was asked for is not there."""
+
+
+def bind(table: Table, handlers: Mapping[str, Handler]) -> Pages:
+    """Raises KeyError for an operation without a handler, ValueError for a handler without one."""
+    named = {operation.name for methods in table.values() for operation in methods.values()}
+    if unknown := handlers.keys() - named:
+        raise ValueError(f"not in the table: {min(unknown)}")
+    return {path: _bound(methods, handlers) for path, methods in table.items()}
+
+
+def _bound(methods: Mapping[Method, Operation], handlers: Mapping[str, Handler]) -> Page | Action | Resource:
+    get, post = methods.get(Method.GET), methods.get(Method.POST)
+    page = None if get is None else _page(get, handlers[get.name])
+    if post is None:
+        if page is None:
+            raise ValueError("a path without a method")
+        return page
+    action = Action(_page(post, handlers[post.name]), reads=post.body is Body.STREAM)
+    return action if page is None else Resource(page, action)
+
+
+def _page(operation: Operation, handler: Handler) -> Page:
+    async def page(request: Request) -> Answer:
+        try:
+            if request.method != Method.POST:
+                given = read_query(operation.fields, request.query)
+            else:
+                given = read_object(operation.fields, request.body) if operation.body is Body.FIELDS else {}
+            found = handler(request, given)
+            if isinstance(found, Awaitable):
+                found = await found
+        except Missing as error:
+            return refused(HTTPStatus.NOT_FOUND, error)
+        except DecodeError as error:
+            return refused(HTTPStatus.BAD_REQUEST, error)
+        except MqcdError as error:
+            return refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
+        return found if isinstance(found, Answer) else json_answer(found)
+
+    return page
+
+
+def refused(status: HTTPStatus, why: object) -> Answer:
+    """A status and its reason, a line of text."""
+    return Answer(status=status, body=f"{why}\n".encode())
+
+
+def json_answer(value: object) -> Answer:
+    """A value as JSON."""
+    return Answer(body=json.dumps(value, separators=(",", ":")).encode() + b"\n", content_type=JSON)

@@ -1,0 +1,69 @@
+"""One thing that can be asked, and what comes of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+
+from mqcd.daemon.control.api.fields import Field, Schema
+
+JSON = "application/json"
+LINES = "application/x-ndjson"
+EVENTS = "text/event-stream"
+OCTETS = "application/octet-stream"
+MESSAGE = "message/rfc822"
+
+
+class Method(StrEnum):
+    """GET looks, POST changes."""
+
+    GET = "GET"
+    POST = "POST"
+
+
+class Role(StrEnum):
+    """Who may ask, where more than the server's own user can."""
+
+    READ = "read"
+    OPERATE = "operate"
+    INJECT = "inject"
+
+
+class Body(StrEnum):
+    """How the body of a POST is read."""
+
+    FIELDS = "fields"
+    """By `Operation.fields`, which are all there may be."""
+    OWN = "own"
+    """By the page, as `Operation.fields` describe."""
+    STREAM = "stream"
+    """By the page, as it comes; any length."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operation:
+    """A method of a path."""
+
+    name: str
+    """Names it in the description and for what answers; no other has it."""
+    summary: str
+    role: Role = Role.READ
+    fields: Sequence[Field] = ()
+    """Of the query, or of the body of a POST."""
+    headers: Sequence[Field] = ()
+    """Fields of the request's header that matter."""
+    body: Body = Body.FIELDS
+    takes: Sequence[str] = (JSON,)
+    """Media types of a body."""
+    gives: str = JSON
+    """Media type of the answer."""
+    answer: Schema | None = None
+    """Of JSON, or of each line or event."""
+    errors: Sequence[HTTPStatus] = ()
+    """Besides 400, 500 and 503, which any operation may answer."""
+
+
+Table = Mapping[str, Mapping[Method, Operation]]
+"""By path and method; names in paths stand in braces."""

@@ -1,0 +1,262 @@
+"""The table: everything that can be asked over the control socket.
+
+A line of it is all that a new operation needs besides its handler in `daemon.control.pages` and, for several
+shards, in `daemon.shards.front`; the description follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from mqcd.core.model import Action
+from mqcd.core.selecting.rules import RuleAction
+from mqcd.daemon.control.api import answers
+from mqcd.daemon.control.api.fields import Field, Kind
+from mqcd.daemon.control.api.operation import LINES, MESSAGE, Body, Method, Operation, Role, Table
+
+GET, POST = Method.GET, Method.POST
+_RULE_ACTIONS = [each.value for each in RuleAction]
+MOST_ROWS = 1000
+_DAY_MS = 86_400_000
+_WHERE = Field(name="where", gloss="Condition that selects recipients; none selects all.")
+_SPID = HTTPStatus.NOT_FOUND
+
+AUTHOR = Field(
+    name="X-Mqcd-Author",
+    gloss="Who asks, as one word; only root and the server's own user speak for others.",
+)
+"""Of any operation that changes something."""
+
+_SELECTION = Field(
+    name="selection",
+    kind=Kind.OBJECT,
+    gloss="Which recipients: area, spid, sender, recipient, domain, received_before (ms), limit; where with "
+    "now (ms). Nothing selects all.",
+)
+_REASON = Field(name="reason", gloss="Why, for log and events.")
+_DRY_RUN = Field(name="dry_run", kind=Kind.SWITCH, gloss="Only count, and show the first few.")
+_BATCH: Sequence[Field] = (
+    Field(name="action", gloss="What to do.", required=True, choices=[each.value for each in Action]),
+    _SELECTION,
+    _DRY_RUN,
+    _REASON,
+    Field(name="until", kind=Kind.NUMBER, gloss="Of reschedule: when mail is tried next, ms since 1970."),
+    Field(name="target", gloss="Of redirect: an address or host:port. Of undo: the batch."),
+    Field(name="report", kind=Kind.SWITCH, gloss="Of remove and bounce: whether senders get reports."),
+    Field(name="by", gloss="Of the front process of several shards: who asked."),
+    Field(name="id", gloss="Of the same: the batch's name."),
+    Field(name="at", kind=Kind.NUMBER, gloss="Of the same: when it was asked for, ms since 1970."),
+)
+_RETRY: Sequence[Field] = (
+    *(Field(name=name, gloss="As in a batch's selection.") for name in ("area", "spid", "sender")),
+    *(Field(name=name, gloss="As in a batch's selection.") for name in ("recipient", "domain", "where")),
+    *(
+        Field(name=name, kind=Kind.NUMBER, gloss="As in a batch's selection.")
+        for name in ("received_before", "now", "limit")
+    ),
+    _DRY_RUN,
+    _REASON,
+    Field(name="batch", gloss="Of the front process of several shards: the batch's name."),
+)
+
+QUEUE: Table = {
+    "/v1/recipients": {
+        GET: Operation(
+            name="listRecipients",
+            summary="Recipients in the queue, a part at a time. In the store's own order a part is quick; by "
+            "age, what stays in the queue comes exactly once.",
+            fields=(
+                _WHERE,
+                Field(name="limit", kind=Kind.NUMBER, least=1, most=MOST_ROWS, gloss="Rows; 100 by default."),
+                Field(name="after", gloss="`next` of the part before."),
+                Field(name="sort", choices=["age"], gloss="The oldest first."),
+            ),
+            answer=answers.RECIPIENTS,
+        )
+    },
+    "/v1/count": {
+        GET: Operation(
+            name="countRecipients",
+            summary="How many recipients are selected, exactly, and their octets. Reads the whole queue.",
+            fields=(_WHERE,),
+            answer=answers.COUNT,
+        )
+    },
+    "/v1/areas": {
+        GET: Operation(name="listAreas", summary="What each area holds. Costs no scan.", answer=answers.AREAS)
+    },
+    "/v1/messages/{spid}": {
+        GET: Operation(
+            name="showMessage",
+            summary="One message: envelope, recipients that are left, header fields, history.",
+            answer=answers.MESSAGE,
+            errors=[_SPID],
+        )
+    },
+    "/v1/messages/{spid}/content": {
+        GET: Operation(
+            name="readContent",
+            summary="The content of a message, octet for octet. For root and the server's user alone.",
+            gives=MESSAGE,
+            errors=[HTTPStatus.FORBIDDEN, _SPID],
+        )
+    },
+    "/v1/batch": {
+        POST: Operation(
+            name="beginBatch",
+            summary="Do something to a selection, durably; or count for it (`dry_run`).",
+            role=Role.OPERATE,
+            fields=_BATCH,
+            headers=[AUTHOR],
+            body=Body.OWN,
+            answer=answers.PROGRESS,
+        )
+    },
+    "/v1/batches": {
+        GET: Operation(
+            name="listBatches",
+            summary="The last batches, the newest first; or one.",
+            fields=[Field(name="id", gloss="Only this one: an object.")],
+            answer={"oneOf": [answers.BATCH, answers.array(answers.BATCH)]},
+            errors=[_SPID],
+        )
+    },
+    "/v1/retry": {
+        POST: Operation(
+            name="retry",
+            summary="Make a selection due now, and probe its suspended destinations.",
+            role=Role.OPERATE,
+            fields=_RETRY,
+            headers=[AUTHOR],
+            body=Body.OWN,
+            answer=answers.RETRIED,
+        )
+    },
+}
+
+RULES: Table = {
+    "/v1/rules": {
+        GET: Operation(name="listRules", summary="The standing rules.", answer=answers.array(answers.RULE)),
+        POST: Operation(
+            name="addRule",
+            summary="Add a standing rule; with `dry_run` say how much mail that waits it selects.",
+            role=Role.OPERATE,
+            fields=(
+                Field(
+                    name="action",
+                    required=True,
+                    choices=[each.value for each in RuleAction],
+                    gloss="Its effect.",
+                ),
+                Field(name="where", required=True, gloss="Condition: the mail that it is for."),
+                Field(name="name", gloss="A name for people."),
+                _REASON,
+                Field(name="until", gloss="Its end, RFC 3339; none = until it is cancelled."),
+                Field(name="for", kind=Kind.DURATION, gloss="In place of `until`."),
+                Field(name="rate", gloss="Of slow: such as 10/s."),
+                Field(name="connections", kind=Kind.NUMBER, least=1, gloss="Of slow: connections at most."),
+                Field(name="report", kind=Kind.SWITCH, gloss="Of bounce: whether senders get reports."),
+                _DRY_RUN,
+            ),
+            headers=[AUTHOR],
+            body=Body.OWN,
+            answer=answers.RULE_ADDED,
+        ),
+    },
+    "/v1/rules/cancel": {
+        POST: Operation(
+            name="cancelRule",
+            summary="End a rule. The answer names what stays of it, and the command that takes that back.",
+            role=Role.OPERATE,
+            fields=[Field(name="id", required=True, gloss="Its name.")],
+            headers=[AUTHOR],
+            body=Body.OWN,
+            answer=answers.RULE_CANCELLED,
+        )
+    },
+}
+
+DELIVERY: Table = {
+    "/v1/destinations": {
+        GET: Operation(
+            name="listDestinations",
+            summary="The 100 destinations with mail that are worst off, and why.",
+            answer=answers.array(answers.DESTINATION),
+        )
+    },
+    "/v1/lanes": {
+        GET: Operation(
+            name="listLanes",
+            summary="The lanes with mail: a destination may have one for each zone.",
+            answer=answers.array(answers.LANE),
+        )
+    },
+    "/v1/stuck": {
+        GET: Operation(
+            name="listStuck",
+            summary="What makes no progress for longer than the watchdog's limit.",
+            answer=answers.array(answers.STUCK),
+        )
+    },
+    "/v1/explain": {
+        GET: Operation(
+            name="explain",
+            summary="Where mail to an address or of a message goes, and why it waits.",
+            fields=(
+                Field(name="q", gloss="An address, a domain, or a SPID."),
+                Field(name="sender", gloss="The sender of the mail in question."),
+            ),
+            gives=LINES,
+            answer={"type": "object"},
+        )
+    },
+    "/v1/connections": {
+        GET: Operation(
+            name="listConnections",
+            summary="The open connections of clients, and those to next hops.",
+            answer=answers.array(answers.CONNECTION),
+        )
+    },
+}
+
+SERVER: Table = {
+    "/v1/settings": {
+        GET: Operation(
+            name="listSettings",
+            summary="The settings in effect, their defaults, and the lines that set them; no secrets. Of "
+            "several shards those of the first, whose bounds are its share.",
+            answer=answers.array(answers.SETTING),
+        )
+    },
+    "/v1/loglevel": {
+        GET: Operation(name="showLogLevel", summary="The level of the log.", answer=answers.LEVEL),
+        POST: Operation(
+            name="setLogLevel",
+            summary="Change the level of the log, for a time or until the next reload.",
+            role=Role.OPERATE,
+            fields=(
+                Field(
+                    name="level",
+                    required=True,
+                    choices=["debug", "info", "warning", "error"],
+                    gloss="The lowest level that is logged.",
+                ),
+                Field(
+                    name="for",
+                    kind=Kind.DURATION,
+                    least=1000,
+                    most=_DAY_MS,
+                    gloss="How long, such as 10m; then the configured level is back.",
+                ),
+            ),
+            headers=[AUTHOR],
+            answer=answers.LEVEL,
+        ),
+    },
+    "/v1/openapi.json": {
+        GET: Operation(name="describe", summary="This description, in OpenAPI 3.1.", answer=answers.DOCUMENT)
+    },
+}
+
+TABLE: Table = {**QUEUE, **RULES, **DELIVERY, **SERVER}

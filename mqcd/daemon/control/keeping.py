@@ -1,0 +1,98 @@
+"""The server itself: its settings and where they are set, and the level of its log, which may be changed for
+a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from mqcd.config.settings import LogLevel, LogSettings, Settings
+from mqcd.config.show import rows
+from mqcd.core.events import format_time
+from mqcd.core.ports import Clock
+from mqcd.daemon.control.api.binding import Given
+from mqcd.daemon.control.retrying import LogEvent
+from mqcd.ops.http.server import Request
+
+
+class LeveledLog(Protocol):
+    """What is asked of the log."""
+
+    def reload(self, settings: LogSettings) -> None:
+        """Go by other settings."""
+
+
+class Keeping:
+    """The handlers."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        lines: Callable[[], Mapping[str, int]],
+        log: LeveledLog,
+        clock: Clock,
+        log_event: LogEvent,
+    ) -> None:
+        """`lines`: by path, where the configuration file sets a value."""
+        self._settings = settings
+        self._lines = lines
+        self._log = log
+        self._clock = clock
+        self._log_event = log_event
+        self._chosen: tuple[LogLevel, int, Settings] | None = None
+        """The level that was asked for, until when, ms (0 = no such time), and the settings then."""
+        self._reset: asyncio.Task[None] | None = None
+
+    def settings(self, _request: Request, _given: Given) -> Sequence[Mapping[str, object]]:
+        """All of them."""
+        lines = self._lines()
+        return [
+            {
+                "path": row.path,
+                "value": row.value,
+                "default": row.default,
+                "line": lines.get(row.path),
+                "gloss": row.gloss,
+            }
+            for row in rows(self._settings())
+        ]
+
+    def level(self, _request: Request, _given: Given) -> Mapping[str, object]:
+        """The level of the log."""
+        level, until = self._level()
+        return {"level": level.value, "until": format_time(until) if until else None}
+
+    def set_level(self, request: Request, given: Given) -> Mapping[str, object]:
+        """Change it."""
+        level, span = LogLevel(given["level"]), given.get("for", 0)
+        if self._reset is not None:
+            self._reset.cancel()
+            self._reset = None
+        settings = self._settings()
+        self._chosen = level, self._clock.now() + span if span else 0, settings
+        self._log.reload(replace(settings.ops.log, level=level))
+        if span:
+            self._reset = asyncio.get_running_loop().create_task(self._return(span))
+        self._log_event(
+            "loglevel", threshold=level.value, by=request.by, **({"for_ms": span} if span else {})
+        )
+        return self.level(request, given)
+
+    def close(self) -> None:
+        """Wait for no time any more."""
+        if self._reset is not None:
+            self._reset.cancel()
+
+    def _level(self) -> tuple[LogLevel, int]:
+        settings = self._settings()
+        if self._chosen is None or self._chosen[2] is not settings:
+            # A reload has set the configured level.
+            return settings.ops.log.level, 0
+        return self._chosen[:2]
+
+    async def _return(self, span: int) -> None:
+        await self._clock.sleep(span)
+        self._chosen = self._reset = None
+        self._log.reload(self._settings().ops.log)

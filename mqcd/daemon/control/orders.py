@@ -1,0 +1,222 @@
+"""What a batch is asked to do, how far it is, and the files that keep both.
+
+A file in the directory of batches is a batch that is under way; one in `ended` below it is one of the last
+that have ended, with what came of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mqcd.config.kinds.fields import BadValue
+from mqcd.config.kinds.names import Endpoint
+from mqcd.core.address import check_address
+from mqcd.core.display import printable
+from mqcd.core.errors import DecodeError
+from mqcd.core.events import format_time
+from mqcd.core.model import Action, Area, Batch
+from mqcd.core.queueing.amendment import ENDS
+from mqcd.core.selecting.selection import Selection
+from mqcd.daemon.control.retrying import MOST_REASON, Retry, parse_retry
+from mqcd.disk.durable import Disk, describe
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 25
+"""Of a next hop that is named without one."""
+SAMPLE = 5
+"""Recipients that a dry run shows."""
+KEPT = 100
+"""Ended batches of which the outcome is remembered."""
+_AREA_UNDONE = {Action.HOLD: Area.HELD, Action.REMOVE: Area.REMOVED, Action.BOUNCE: Area.REMOVED}
+"""Where the recipients of a batch are as long as it can be undone; of other actions they may be anywhere."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """A batch and what it is for."""
+
+    batch: Batch
+    selection: Selection
+
+    def fields(self) -> dict[str, object]:
+        """As a JSON object."""
+        batch = {name: getattr(self.batch, name) for name in _BATCH} | {"action": self.batch.action.value}
+        return {**batch, "selection": Retry(selection=self.selection).fields()}
+
+
+_BATCH: Mapping[str, type] = {
+    "id": str,
+    "action": str,
+    "at": int,
+    "by": str,
+    "reason": str,
+    "until": int,
+    "target": str,
+    "report": bool,
+}
+
+
+def parse_order(fields: Mapping[str, Any]) -> Order:
+    """What `Order.fields` made. Raises DecodeError."""
+    known = {name: fields[name] for name in _BATCH if name in fields}
+    for name, value in known.items():
+        if type(value) is not _BATCH[name]:
+            raise DecodeError(f"{name}: expected {_BATCH[name].__name__}")
+    if unknown := fields.keys() - _BATCH.keys() - {"selection"}:
+        raise DecodeError(f"no such field: {min(unknown)}")
+    try:
+        action = Action(known.pop("action", ""))
+    except ValueError as error:
+        raise DecodeError(f"action: {error}") from error
+    reason = printable(known.pop("reason", ""))[:MOST_REASON]
+    selection = parse_retry(json.dumps(fields.get("selection", {})).encode()).selection
+    batch = Batch(**{"id": "", "at": 0, "by": "", **known}, action=action, reason=reason)
+    if not batch.id.isprintable() or " " in batch.id or "/" in batch.id:
+        raise DecodeError("id: expected a word")
+    if action is Action.UNDO and not batch.target:
+        raise DecodeError("target: expected the name of a batch")
+    if action is Action.REDIRECT:
+        batch = replace(batch, target=_target(batch.target))
+    return Order(batch=batch, selection=selection)
+
+
+def _target(text: str) -> str:
+    """An address, or a next hop as `host:port`. Raises DecodeError."""
+    if "@" in text:
+        return check_address(text)
+    try:
+        hop = Endpoint(DEFAULT_PORT).parse(text)
+    except BadValue as error:
+        raise DecodeError(f"target: {error}") from error
+    return f"{hop.host}:{hop.port}"
+
+
+def name_of(action: str, at: int) -> str:
+    """A name for a new batch."""
+    return f"{action}-{at:X}-{secrets.token_hex(2)}"
+
+
+def widest(order: Order) -> Selection:
+    """The selection that an undo has to look through: what its batch's name says of it."""
+    if order.batch.action is not Action.UNDO:
+        return order.selection
+    action = order.batch.target.partition("-")[0]
+    area = _AREA_UNDONE.get(Action(action)) if action in [each.value for each in Action] else None
+    return replace(order.selection, area=area)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How far a batch is."""
+
+    changed: int = 0
+    in_flight: int = 0
+    order: Order | None = None
+    """None for a count."""
+    done: bool = False
+    resumed: bool = False
+    """Whether an earlier run has begun it."""
+    trouble: str = ""
+    """Why it does not go on."""
+    sample: list[dict[str, object]] = field(default_factory=list)
+
+    def fields(self, batch: str | None) -> dict[str, object]:
+        """As answered; `matched` is what was selected and could be changed, or was in flight."""
+        return {
+            "batch": batch,
+            "matched": self.changed + self.in_flight,
+            "changed": self.changed,
+            "in_flight": self.in_flight,
+            "done": self.done,
+            "trouble": self.trouble,
+        }
+
+    def row(self, now: int) -> dict[str, object]:
+        """A batch with all that is known of it: also who asked for it, and whether it can be undone."""
+        if self.order is None:
+            return self.fields(None)
+        batch = self.order.batch
+        until = batch.until if batch.action in ENDS else 0
+        return {
+            **self.fields(batch.id),
+            "action": batch.action.value,
+            "at": format_time(batch.at),
+            "by": batch.by,
+            "reason": batch.reason,
+            "selection": Retry(selection=self.order.selection).fields(),
+            "undo": batch.action is not Action.UNDO and self.changed > 0 and (not until or until > now),
+            "undo_until": format_time(until) if until else None,
+        }
+
+
+Found = tuple[Path, Order, Mapping[str, Any]]
+"""A file, the batch in it, and what else it says."""
+
+
+def files_of(disk: Disk, directory: Path, shard: int) -> Iterator[Found]:
+    """The batches of a shard in a directory. A file that is none is logged, and stays."""
+    try:
+        names = disk.names(directory)
+    except FileNotFoundError:
+        return
+    for name in sorted(names):
+        if not (name.startswith(f"{shard}-") and name.endswith(".json")):
+            continue
+        path = directory / name
+        try:
+            fields = json.loads(disk.read_file(path))
+            outcome = fields.pop("outcome", {})
+            yield path, parse_order(fields), outcome
+        except (OSError, ValueError, AttributeError, DecodeError) as error:
+            log.error("%s is no batch: %s", path, error)
+
+
+class Ended:
+    """Files of the last batches that have ended: a start knows them, and what can be undone."""
+
+    def __init__(self, disk: Disk, directory: Path, shard: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._shard = shard
+
+    def add(self, order: Order, outcome: Outcome) -> None:
+        """Keep one, and no more than there may be. A disk that does not take it costs the list an entry."""
+        fields = {**order.fields(), "outcome": {"changed": outcome.changed, "in_flight": outcome.in_flight}}
+        try:
+            self._disk.mkdir(self._directory)
+            path = self._directory / f"{self._shard}-{order.batch.id}.json"
+            self._disk.replace_file(path, [json.dumps(fields).encode()])
+            found = sorted(files_of(self._disk, self._directory, self._shard), key=_asked_at)
+            for old, _, _ in found[:-KEPT]:
+                self._disk.unlink(old)
+        except OSError as error:
+            log.warning("batch %s has ended, and will not be listed: %s", order.batch.id, describe(error))
+
+    def load(self) -> Sequence[Outcome]:
+        """Those that are kept, the oldest first."""
+        found = sorted(files_of(self._disk, self._directory, self._shard), key=_asked_at)
+        return [
+            Outcome(
+                order=order,
+                done=True,
+                changed=_number(outcome, "changed"),
+                in_flight=_number(outcome, "in_flight"),
+            )
+            for _, order, outcome in found
+        ]
+
+
+def _asked_at(found: Found) -> int:
+    return found[1].batch.at
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name, 0)
+    return value if isinstance(value, int) else 0
