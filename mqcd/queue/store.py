@@ -13,9 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from mqcd.core.errors import ContentUnavailable, MqcdError, StoreUnavailable
@@ -34,19 +32,15 @@ from mqcd.queue.checkpoint.checkpointer import Checkpointer
 from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.disk.space import Space
 from mqcd.queue.format import filenames
-from mqcd.queue.format.record import parse
-from mqcd.queue.helper.scans import Precedence
 from mqcd.queue.keys.turns import Turn, once
 from mqcd.queue.memory.engine import engine_figures
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.parts import Parts
 from mqcd.queue.read_only import READ_ONLY
-from mqcd.queue.reading.happened import history_of
-from mqcd.queue.reading.listing import Question, measure, read_part
-from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.recovery.backlog import Backlog, bring_in
 from mqcd.queue.recovery.open import recover
+from mqcd.queue.requests import look
 from mqcd.queue.requests.accept import Acceptance
 from mqcd.queue.requests.claim import Claims
 from mqcd.queue.requests.expedite import Expediting
@@ -375,39 +369,21 @@ class ClusterStore:
         except OSError as error:
             raise ContentUnavailable(describe(error)) from error
 
-    async def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
+    def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
         """A process of its own reads the files under a pin, as any other reader does."""
-        shard = self._live.shard
-        # Imported recipients may have seen more unknown outcomes than this queue has recorded.
-        if shard.ready and selection.unknowns > shard.figures.hidden and not shard.manifest.state.imports:
-            return
-        request = (shard.queue_root, shard.spool_root, selection)
-        pause = Precedence(lambda: shard.figures.syncs)
-        async with aclosing(shard.scans.run(request, pause)) as batches:
-            async for batch in batches:
-                for recipient in batch:
-                    yield recipient
+        return look.scan(self._live.shard, selection)
 
     async def browse(self, selection: Selection, after: str = "", by_age: bool = False) -> Listed:
         """A part of a list, made by a process of its own."""
-        found = await self._ask(partial(read_part, selection=selection, after=after, by_age=by_age))
-        return Listed(recipients=[parse(text) for text in found.texts], after=found.after or None)
+        return await look.browse(self._live.shard, selection, after, by_age)
 
     async def measure(self, selection: Selection) -> AreaStats:
         """How much is selected, counted by a process of its own."""
-        found: AreaStats = await self._ask(partial(measure, selection=selection))
-        return found
+        return await look.measure(self._live.shard, selection)
 
     async def history(self, spid: int) -> History:
         """What happened to a message, also to one that has left."""
-        options = self._options
-        work = partial(history_of, directory=options.events, source=options.source, spid=spid)
-        found: History = await self._ask(work)
-        return found
-
-    async def _ask(self, work: Callable[[Snapshot], object]) -> Any:
-        shard = self._live.shard
-        return await shard.scans.ask(Question(shard.queue_root, shard.spool_root, work))
+        return await look.history(self._live.shard, spid)
 
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed."""

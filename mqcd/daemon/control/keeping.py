@@ -75,9 +75,8 @@ class Keeping:
         self._log.reload(replace(settings.ops.log, level=level))
         if span:
             self._reset = asyncio.get_running_loop().create_task(self._return(span))
-        self._log_event(
-            "loglevel", threshold=level.value, by=request.by, **({"for_ms": span} if span else {})
-        )
+        time = {"for_ms": span} if span else {}
+        self._log_event("loglevel", threshold=level.value, by=request.by, **time)
         return self.level(request, given)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ from mqcd.submit.session.filtering import Filter, Server
 from mqcd.submit.session.intake import Intake, take_message
 from mqcd.submit.session.pausing import Pause
 from mqcd.submit.session.sources import Abandoned, Chunked, Dotted, Source
-from mqcd.submit.session.view import SessionView
+from mqcd.submit.session.view import SessionView, view_of
 from mqcd.submit.session.wire import MAX_LINE, BadLine, Interrupted, Wire
 from mqcd.submit.users.checking import LoginsBusy
 from mqcd.submit.users.logins import Logins
@@ -194,17 +194,7 @@ class Session(asyncio.Protocol):
 
     def view(self, now: int) -> SessionView:
         """What operators see of it; `now` is monotonic."""
-        dialogue = self._dialogue
-        return SessionView(
-            session=self._extra["session"],
-            state=dialogue.state.name.lower(),
-            since_ms=now - self._began,
-            tls=dialogue.channel.tls,
-            messages=dialogue.messages,
-            listener=self._host.intake.listener,
-            client=self.client,
-            user=dialogue.user or self.caller.user,
-        )
+        return view_of(self._dialogue, self._host.intake.listener, now - self._began)
 
     def check_deadline(self, now: int, reply: Reply) -> None:
         """End the session when the client has taken too much of our time at `now` (monotonic).

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mqcd.submit.session.dialogue import Dialogue
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionView:
@@ -24,3 +26,17 @@ class SessionView:
     """IP address."""
     user: str
     """Authenticated, or the local user; "" = none."""
+
+
+def view_of(dialogue: Dialogue, listener: str, since_ms: int) -> SessionView:
+    """The view of a session by its dialogue."""
+    return SessionView(
+        session=dialogue.session,
+        state=dialogue.state.name.lower(),
+        since_ms=since_ms,
+        tls=dialogue.channel.tls,
+        messages=dialogue.messages,
+        listener=listener,
+        client=dialogue.client,
+        user=dialogue.user or dialogue.caller.user,
+    )
