@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from mqcd.core.errors import ContentUnavailable, MqcdError, StoreUnavailable
+from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.figures import EngineFigures
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Picked
@@ -31,7 +31,6 @@ from mqcd.eventlog.retention import Retention
 from mqcd.queue.checkpoint.checkpointer import Checkpointer
 from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.disk.space import Space
-from mqcd.queue.format import filenames
 from mqcd.queue.keys.turns import Turn, once
 from mqcd.queue.memory.engine import engine_figures
 from mqcd.queue.memory.figures import Figures
@@ -47,7 +46,6 @@ from mqcd.queue.requests.expedite import Expediting
 from mqcd.queue.requests.pick import Picking
 from mqcd.queue.requests.upload import Staged
 from mqcd.queue.requests.write import Writer
-from mqcd.queue.spool.files import SegmentContent, SpoolContent
 from mqcd.queue.wal.pending import FULL
 from mqcd.queue.wal.segment_states import Event
 from mqcd.queue.workers import Workers
@@ -356,18 +354,7 @@ class ClusterStore:
 
     async def content(self, recipient: Recipient) -> Content:
         """The message's octets."""
-        shard = self._live.shard
-        if not shard.ready:
-            raise StoreUnavailable("the queue is still being read")
-        entry = shard.entry_of(recipient)
-        segment = shard.ring.live(entry.content.segment) if entry is not None else None
-        if entry is not None and segment is not None:
-            return SegmentContent(self._disk, shard.executor, segment, *entry.content[1:])
-        path = shard.silos.file(filenames.number_of(recipient))
-        try:
-            return SpoolContent(self._disk, shard.executor, path, recipient.size)
-        except OSError as error:
-            raise ContentUnavailable(describe(error)) from error
+        return look.content(self._live.shard, self._disk, recipient)
 
     def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
         """A process of its own reads the files under a pin, as any other reader does."""

@@ -1,5 +1,5 @@
 """Looks into the whole queue, at nearly no cost to the loop: a process reads the files under a pin,
-as any other reader does (`mqcd.queue.helper.scans`).
+as any other reader does (`mqcd.queue.helper.scans`). One content is looked at in this process.
 
 Raises StoreUnavailable, StoreBusy, StoreDamaged.
 """
@@ -11,10 +11,14 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import AreaStats, Recipient
+from mqcd.core.ports import Content
 from mqcd.core.selecting.parts import Listed
 from mqcd.core.selecting.selection import Selection
+from mqcd.disk.durable import Disk, describe
 from mqcd.eventlog.history import History
+from mqcd.queue.format import filenames
 from mqcd.queue.format.record import parse
 from mqcd.queue.helper.scans import Precedence
 from mqcd.queue.memory.shard_state import Shard
@@ -22,6 +26,7 @@ from mqcd.queue.reading import listing
 from mqcd.queue.reading.happened import history_of
 from mqcd.queue.reading.listing import Question
 from mqcd.queue.reading.snapshot import Snapshot
+from mqcd.queue.spool.files import SegmentContent, SpoolContent
 
 
 async def scan(shard: Shard, selection: Selection) -> AsyncGenerator[Recipient, None]:
@@ -35,6 +40,21 @@ async def scan(shard: Shard, selection: Selection) -> AsyncGenerator[Recipient, 
         async for batch in batches:
             for recipient in batch:
                 yield recipient
+
+
+def content(shard: Shard, disk: Disk, recipient: Recipient) -> Content:
+    """The octets of a recipient's message, where they are now. Raises ContentUnavailable."""
+    if not shard.ready:
+        raise StoreUnavailable("the queue is still being read")
+    entry = shard.entry_of(recipient)
+    segment = shard.ring.live(entry.content.segment) if entry is not None else None
+    if entry is not None and segment is not None:
+        return SegmentContent(disk, shard.executor, segment, *entry.content[1:])
+    path = shard.silos.file(filenames.number_of(recipient))
+    try:
+        return SpoolContent(disk, shard.executor, path, recipient.size)
+    except OSError as error:
+        raise ContentUnavailable(describe(error)) from error
 
 
 async def browse(shard: Shard, selection: Selection, after: str, by_age: bool) -> Listed:
