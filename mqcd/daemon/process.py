@@ -180,7 +180,7 @@ class Process:
             log.error("the server cannot start: %s", error)
             self._log.flush()
             return 1
-        server.lines = self._loaded.lines
+        server.keeping.lines = self._loaded.lines
         self._listen_to_failures(server)
         code = await self._start(server, settings)
         if code == 0 or self._stop.is_set():
@@ -310,7 +310,7 @@ class Process:
     def _take_over(self, server: Server, loaded: Loaded, tls: Tls) -> None:
         for warning in loaded.warnings:
             log.warning("%s", warning)
-        server.lines = loaded.lines
+        server.keeping.lines = loaded.lines
         changes = server.reload(loaded.settings, tls)
         if changes.applied:
             log.info("SIGHUP: took over: %s", ", ".join(changes.applied))

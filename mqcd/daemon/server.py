@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -42,7 +42,7 @@ from mqcd.daemon.derived import (
 from mqcd.daemon.doors import Doors
 from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.host.descriptors import Shares, divide, limit
-from mqcd.daemon.host.guard import Guard
+from mqcd.daemon.host.guard import Guard, within
 from mqcd.daemon.host.memory import watch
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.listeners.listenertls import Loaded as Tls
@@ -141,9 +141,7 @@ class Server:
         self._hold(self._held)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
-        self.lines: Mapping[str, int] = {}
-        """By path, where the configuration file sets a value."""
-        self._keeping = Keeping(lambda: self.settings, lambda: self.lines, log_to, clock, self._log_event)
+        self.keeping = Keeping(lambda: self.settings, log_to, clock, self._log_event)
         self._pages = self._make_pages()
         self._http = HttpServer(self._pages.for_ops(), clock, ops_hosts(settings))
         self._socket = ControlSocket(settings.ops.control.path, settings.ops.control.group)
@@ -188,7 +186,7 @@ class Server:
             key=self._key,
             not_ready=self.not_ready,
             closed=lambda: "" if self._opened else self._state,
-            keeping=self._keeping,
+            keeping=self.keeping,
         )
 
     def _holding(self) -> Holding:
@@ -400,7 +398,8 @@ class Server:
             self._balance.close()
         self._log_event("stopping")
         page = asyncio.ensure_future(self.guard.end(_PAGE))
-        await self._within(
+        await within(
+            self._clock,
             GRACE_MS + _SETTLE_MS,
             "mail in and out",
             asyncio.gather(self.deliverer.stop(GRACE_MS), *(door.stop(GRACE_MS) for door in self._all_doors)),
@@ -408,18 +407,18 @@ class Server:
         await self.guard.end(_RULES)
         await self.guard.end(_BATCHES)
         await self.guard.end(_GRACES)
-        await self._within(_REPORT_MS, _MAILDROP, self.guard.ended(_MAILDROP))
+        await within(self._clock, _REPORT_MS, _MAILDROP, self.guard.ended(_MAILDROP))
         await self.guard.end(_MAILDROP)
         await self._shared.close()
         self._reports.stop()
-        await self._within(_REPORT_MS, "reports", self.guard.ended(_REPORTS))
+        await within(self._clock, _REPORT_MS, "reports", self.guard.ended(_REPORTS))
         await self.guard.end(_REPORTS)
         self._opened = False
         left = STOP_MS - (self._clock.monotonic() - begun)
         self._observers.lossy.stop()
         closing = asyncio.gather(self.store.close(), self.guard.ended(_LOSSY))
-        await self._within(left, "the queue", closing)
-        self._keeping.close()
+        await within(self._clock, left, "the queue", closing)
+        self.keeping.close()
         self._observers.audit.close(_AUDIT_SECONDS)
         await page
         if self._page is not None:
@@ -435,19 +434,6 @@ class Server:
         self._log_event("stopped")
         self._log.stop()
         await self.guard.ended(_LOG)
-
-    async def _within(self, ms: int, what: str, work: Awaitable[object]) -> None:
-        """Wait for `work`, not longer than `ms`; a failure is logged, for the others must still stop."""
-        working = asyncio.ensure_future(work)
-        limit = asyncio.ensure_future(self._clock.sleep(ms))
-        await asyncio.wait([working, limit], return_when=asyncio.FIRST_COMPLETED)
-        limit.cancel()
-        if not working.done():
-            log.warning("%s did not stop in time; the next start recovers what is left", what)
-            working.cancel()
-            await asyncio.wait([working])
-        if not working.cancelled() and (error := working.exception()) is not None:
-            log.error("%s did not stop cleanly: %s", what, error, exc_info=error)
 
     def _log_event(self, event: str, **fields: str | int) -> None:
         if self._log.threshold <= logging.INFO:

@@ -30,14 +30,13 @@ class Keeping:
     def __init__(
         self,
         settings: Callable[[], Settings],
-        lines: Callable[[], Mapping[str, int]],
         log: LeveledLog,
         clock: Clock,
         log_event: LogEvent,
     ) -> None:
-        """`lines`: by path, where the configuration file sets a value."""
         self._settings = settings
-        self._lines = lines
+        self.lines: Mapping[str, int] = {}
+        """By path, where the configuration file sets a value."""
         self._log = log
         self._clock = clock
         self._log_event = log_event
@@ -47,13 +46,12 @@ class Keeping:
 
     def settings(self, _request: Request, _given: Given) -> Sequence[Mapping[str, object]]:
         """All of them."""
-        lines = self._lines()
         return [
             {
                 "path": row.path,
                 "value": row.value,
                 "default": row.default,
-                "line": lines.get(row.path),
+                "line": self.lines.get(row.path),
                 "gloss": row.gloss,
             }
             for row in rows(self._settings())

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any
+
+from mqcd.core.ports import Clock
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -67,3 +69,17 @@ class Guard:
     def _adopted_ended(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(f"a background task has failed ({task.get_coro()})", error)
+
+
+async def within(clock: Clock, ms: int, what: str, work: Awaitable[object]) -> None:
+    """Wait for a part of a stop, not longer than `ms`; a failure is logged, for the others must still stop."""
+    working = asyncio.ensure_future(work)
+    limit = asyncio.ensure_future(clock.sleep(ms))
+    await asyncio.wait([working, limit], return_when=asyncio.FIRST_COMPLETED)
+    limit.cancel()
+    if not working.done():
+        log.warning("%s did not stop in time; the next start recovers what is left", what)
+        working.cancel()
+        await asyncio.wait([working])
+    if not working.cancelled() and (error := working.exception()) is not None:
+        log.error("%s did not stop cleanly: %s", what, error, exc_info=error)

@@ -33,9 +33,8 @@ class Rig:
         self.clock = FakeClock()
         self.levels: list[LogLevel] = []
         self.events: list[dict[str, str | int]] = []
-        self.keeping = Keeping(
-            lambda: self.settings, lambda: self.loaded.lines, self, self.clock, self._log_event
-        )
+        self.keeping = Keeping(lambda: self.settings, self, self.clock, self._log_event)
+        self.keeping.lines = self.loaded.lines
 
     def reload(self, settings: LogSettings) -> None:
         self.levels.append(settings.level)
