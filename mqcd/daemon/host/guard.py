@@ -72,7 +72,7 @@ class Guard:
 
 
 async def within(clock: Clock, ms: int, what: str, work: Awaitable[object]) -> None:
-    """Wait for a part of a stop, not longer than `ms`; a failure is logged, for the others must still stop."""
+    """Wait for a part of a stop, not longer than `ms`. A failure is logged: the others must still stop."""
     working = asyncio.ensure_future(work)
     limit = asyncio.ensure_future(clock.sleep(ms))
     await asyncio.wait([working, limit], return_when=asyncio.FIRST_COMPLETED)
