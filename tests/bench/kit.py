@@ -298,7 +298,11 @@ def processor_seconds(pid: int = 0) -> list[float]:
     tick = os.sysconf("SC_CLK_TCK")
     spent = []
     for each in processes(pid):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            # A child that has ended meanwhile.
+            continue
         spent.append((int(fields[11]) + int(fields[12])) / tick)
     return spent
 

@@ -125,10 +125,11 @@ def mqcd(
     module: str = "mqcd",
     queue: str = "<shards>1</shards>",
     server: str = "",
+    listener: str = "",
 ) -> Iterator[Server]:
-    """Run mqcd with a relay for each route; `client`, `queue`, `server`: XML for settings; `module` is run.
+    """Run mqcd with a relay for each route; `client`, `queue`, `server`, `listener`: XML for settings.
 
-    It may write to the file that `turns.FILE` names in its environment, in `directory`.
+    `module` is what is run. It may write to the file that `turns.FILE` names in its environment.
     """
     port, ops = free_port(), free_port()
     config = directory / "mqcd.xml"
@@ -138,7 +139,7 @@ def mqcd(
     )
     config.write_text(
         f"""<mailserver><mta><queue>{queue}</queue>
-        <submit><listeners><listener name="smtp" interface="127.0.0.1" port="{port}">
+        <submit><listeners><listener name="smtp" interface="127.0.0.1" port="{port}">{listener}
           <server><relay_clients>127.0.0.1</relay_clients>{server}</server></listener></listeners></submit>
         <deliver><client>{client}</client><relays>{relays}</relays></deliver>
         </mta><ops interface="127.0.0.1" port="{ops}"/></mailserver>"""
@@ -176,6 +177,7 @@ discard unix - - n - - discard
 anvil unix - - n - 1 anvil
 scache unix - - n - 1 scache
 postlog unix-dgram n - n - 1 postlogd
+tlsmgr unix - - n 1000? 1 tlsmgr
 """
 
 MAIN = """
@@ -209,8 +211,8 @@ alias_maps =
 
 
 @contextlib.contextmanager
-def postfix(directory: Path, routes: Routes) -> Iterator[Server]:
-    """Postfix with a transport for each route, set for throughput."""
+def postfix(directory: Path, routes: Routes, main: str = "") -> Iterator[Server]:
+    """Postfix with a transport for each route, set for throughput; `main`: further lines of main.cf."""
     port = free_port()
     base = directory / "postfix"
     shutil.rmtree(base, ignore_errors=True)
@@ -218,7 +220,7 @@ def postfix(directory: Path, routes: Routes) -> Iterator[Server]:
     (base / "queue").mkdir()
     (base / "data").mkdir()
     shutil.chown(base / "data", "postfix", "postfix")
-    (base / "etc/main.cf").write_text(MAIN.format(base=base))
+    (base / "etc/main.cf").write_text(MAIN.format(base=base) + main)
     (base / "etc/transport").write_text("".join(map(_transport, routes.items())))
     (base / "etc/master.cf").write_text(MASTER.format(port=port, limit=100))
     run = ["postfix", "-c", str(base / "etc")]

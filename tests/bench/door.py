@@ -1,0 +1,225 @@
+"""The door alone: what it takes mqcd, Postfix and stock aiosmtpd to take a message in.
+
+    python tests/bench/door.py [--messages 1000] [--sessions 20] [--rounds 3] [--only mqcd,postfix]
+
+Messages of 4 KB over `--sessions` sessions: a connection for each (`new`), kept ones (`kept`), both from
+smtp-source, and each with STARTTLS from four processes of the bench's own, in full (`tls new`) or resumed
+(`tls resumed`). mqcd takes mail into its real queue and Postfix into its own, both synced; neither delivers
+(one next hop refuses, Postfix defers). aiosmtpd discards at once. Peers in turns, medians of the rounds;
+`cpu_us` is the processor time of all of a server's processes for a message, which other work on the machine
+disturbs least: the source over TLS takes more than the server. Needs root and Debian's postfix; runs in a
+network namespace of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.bench import kit, servers
+from tests.bench.peers.__main__ import isolate
+from tests.fakes.certificates import Authority
+
+HOST = "door.bench.example"
+_SOURCES = 4
+_CONTENT = b"Subject: measured\r\n\r\n" + (b"x" * 76 + b"\r\n") * 52 + b".\r\n"
+_ENVELOPE = (b"MAIL FROM:<sender@example.org>", b"RCPT TO:<to@example.com>", b"DATA")
+_DISCARDING = """
+import asyncio, ssl, sys
+from aiosmtpd.handlers import Sink
+from aiosmtpd.smtp import SMTP
+context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+context.load_cert_chain(sys.argv[2])
+async def main():
+    make = lambda: SMTP(Sink(), tls_context=context, hostname="aiosmtpd")
+    loop, port = asyncio.get_running_loop(), int(sys.argv[1])
+    server = await loop.create_server(make, "127.0.0.1", port, backlog=500)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How a source connects."""
+
+    plain: tuple[str, ...] | None = None
+    """Options of smtp-source; None = over TLS."""
+    resumed: bool = False
+
+
+MODES = {
+    "new": Mode(()),
+    "kept": Mode(("-d",)),
+    "tls new": Mode(),
+    "tls resumed": Mode(resumed=True),
+}
+
+
+class Source:
+    """One session's connections over TLS, one after the other."""
+
+    def __init__(self, port: int, mode: Mode, authority: str) -> None:
+        self._port, self._mode = port, mode
+        self._context = ssl.create_default_context(cafile=authority)
+        self._session: ssl.SSLSession | None = None
+
+    def send(self) -> None:
+        """Send a message over a connection of its own."""
+        plain = socket.create_connection(("127.0.0.1", self._port))
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._file = plain.makefile("rb")
+        self._expect(b"220")
+        self._say(plain, b"EHLO source.bench.example", b"250")
+        self._say(plain, b"STARTTLS", b"220")
+        peer = self._context.wrap_socket(plain, server_hostname=HOST, session=self._session)
+        self._file = peer.makefile("rb")
+        self._say(peer, b"EHLO source.bench.example", b"250")
+        for command, code in zip(_ENVELOPE, (b"250", b"250", b"354"), strict=True):
+            self._say(peer, command, code)
+        peer.sendall(_CONTENT)
+        self._expect(b"250")
+        if self._mode.resumed:
+            if self._session is not None and not peer.session_reused:
+                raise SystemExit("the server does not resume sessions")
+            self._session = peer.session
+        self._say(peer, b"QUIT", b"221")
+        peer.close()
+
+    def _say(self, peer: socket.socket, command: bytes, code: bytes) -> None:
+        peer.sendall(command + b"\r\n")
+        self._expect(code)
+
+    def _expect(self, code: bytes) -> None:
+        line = self._file.readline()
+        while line[3:4] == b"-":
+            line = self._file.readline()
+        if not line.startswith(code):
+            raise SystemExit(f"expected {code!r}, the server said {line!r}")
+
+
+def work(port: int, mode: Mode, authority: str, messages: int, sessions: int) -> int:
+    """One process of the source; the messages that it has sent."""
+    sent: list[int] = []
+
+    def session() -> None:
+        source = Source(port, mode, authority)
+        for _ in range(messages // sessions):
+            source.send()
+        sent.append(messages // sessions)
+
+    threads = [threading.Thread(target=session) for _ in range(sessions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(sent)
+
+
+@contextlib.contextmanager
+def _mqcd(base: Path, certificate: Path) -> Iterator[servers.Server]:
+    closed = {"": f"127.0.0.1:{servers.free_port()}"}
+    server = "<maxpeerconnections>0</maxpeerconnections>"
+    tls = f'<ssl latent="Y" certfile="{certificate}"/>'
+    with servers.mqcd(base, closed, server=server, listener=tls) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def _postfix(base: Path, certificate: Path) -> Iterator[servers.Server]:
+    own = base / "postfix.pem"
+    shutil.copy(certificate, own)
+    main = f"defer_transports = smtp\nsmtpd_tls_security_level = may\nsmtpd_tls_chain_files = {own}\n"
+    with servers.postfix(base, {"": "127.0.0.1:9"}, main) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def _aiosmtpd(base: Path, certificate: Path) -> Iterator[servers.Server]:
+    port = servers.free_port()
+    process = subprocess.Popen([sys.executable, "-c", _DISCARDING, str(port), str(certificate)], cwd=base)
+    try:
+        servers.until(lambda: servers.answers(port), "aiosmtpd")
+        yield servers.Server(port, process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+Peer = Callable[[Path, Path], contextlib.AbstractContextManager[servers.Server]]
+PEERS: Mapping[str, Peer] = {"mqcd": _mqcd, "postfix": _postfix, "aiosmtpd": _aiosmtpd}
+
+
+def measure(
+    pool: ProcessPoolExecutor, server: servers.Server, mode: Mode, authority: Path, given: argparse.Namespace
+) -> dict[str, float]:
+    """One load."""
+    each = (given.messages // _SOURCES, max(given.sessions // _SOURCES, 1))
+    sent = each[0] // each[1] * each[1] * _SOURCES
+    spent, began = sum(server.spent()), time.monotonic()
+    if mode.plain is not None:
+        size = ["-s", str(given.sessions), "-m", str(sent), "-l", "4096", *mode.plain]
+        ends = ["-f", "sender@example.org", "-t", "to@example.com", f"inet:127.0.0.1:{server.port}"]
+        subprocess.run(["smtp-source", *size, *ends], check=True)
+    else:
+        loads = [pool.submit(work, server.port, mode, str(authority), *each) for _ in range(_SOURCES)]
+        if sum(load.result() for load in loads) < sent:
+            raise SystemExit("not all messages were taken")
+    took = time.monotonic() - began
+    return {"rate": sent / took, "cpu_us": (sum(server.spent()) - spent) / sent * 1e6}
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--messages", type=int, default=1000)
+    parser.add_argument("--sessions", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(PEERS))
+    given = parser.parse_args()
+    isolate()
+    found: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+    fork = multiprocessing.get_context("fork")
+    with kit.workplace() as base, ProcessPoolExecutor(_SOURCES, mp_context=fork) as pool:
+        os.chmod(base, 0o755)
+        (base / "authority").mkdir()
+        authority = Authority(base / "authority")
+        authority.sign(HOST, f"DNS:{HOST}")
+        certificate = authority.certificate.with_name(f"{HOST}.pem")
+        for number in range(given.rounds):
+            for name in given.only.split(","):
+                place = base / f"{number}-{name}"
+                place.mkdir()
+                with PEERS[name](place, certificate) as server:
+                    for mode, how in MODES.items():
+                        figures = measure(pool, server, how, authority.certificate, given)
+                        found[mode, name].append(figures)
+                        kit.show(f"  {mode}, {name}", figures)
+                shutil.rmtree(place)
+    for (mode, name), rounds in found.items():
+        medians = kit.medians(rounds)
+        if name != "postfix" and (mode, "postfix") in found:
+            theirs = kit.medians(found[mode, "postfix"])
+            medians["times_postfix"] = medians["rate"] / theirs["rate"]
+            medians["cpu_of_postfix"] = medians["cpu_us"] / theirs["cpu_us"]
+        kit.show(f"{mode}, {name}", medians)
+
+
+if __name__ == "__main__":
+    main()
