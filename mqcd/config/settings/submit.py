@@ -296,6 +296,9 @@ class ServerSettings(PeerSettings):
         (), "recipient domains that any client may send to, lower case; none = no domain", Listed(Domain())
     )
     maxhops: int = setting(50, "Received headers from which a message counts as looping", Count(least=1))
+    maxline: int = setting(
+        0, "octets of a message's longest line, without CRLF (RFC 5321: 998); 0 = no limit", Count()
+    )
     bare_newline: BareNewline = setting(
         BareNewline.NORMALIZE,
         "LF without CR from a client: normalize (it becomes CRLF) or reject",

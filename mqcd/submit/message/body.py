@@ -10,8 +10,8 @@ After DATA the end and its doubled dots are `mqcd.core.smtp.transparency`'s: onl
   follows as commands. So is NUL, at which others cut a line.
 
 A fault is noted; the caller refuses the message after its real end, so the session stays in step. 8-bit
-octets and lines beyond the limit of 1000 octets pass, since refusing them loses mail that the next hop may
-well take.
+octets pass, since refusing them loses mail that the next hop may well take; so do long lines, unless a limit
+is set.
 """
 
 from __future__ import annotations
@@ -78,6 +78,30 @@ class BodyReader(Unstuffer):
             work = self._ends.mend(work)
             dots = True
         return super()._plain(work, dots)
+
+
+class LineMeter:
+    """The longest line of content that comes in chunks, its lines ended by CRLF."""
+
+    __slots__ = ("_open", "_tail", "longest")
+
+    def __init__(self) -> None:
+        self._open = 0
+        """Octets of the line that has not ended."""
+        self._tail = b""
+        """A CR that may begin the next line's end."""
+        self.longest = 0
+        """Octets, without its CRLF."""
+
+    def feed(self, content: bytes) -> int:
+        """`longest` after one more chunk."""
+        work = self._tail + content
+        self._tail = b"\r" if work.endswith(b"\r") else b""
+        first, *others = work[: len(work) - len(self._tail)].split(b"\r\n")
+        lengths = [self._open + len(first), *map(len, others)]
+        self.longest = max(self.longest, *lengths)
+        self._open = lengths[-1]
+        return self.longest
 
 
 class HopCounter:

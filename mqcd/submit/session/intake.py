@@ -11,7 +11,7 @@ has it.
 
 A message with an idempotency key that was used before gets the reply of the first one (`session.keying`).
 
-Settings read: maxmsgsize, maxhops, omitreceivedheader, submission, announcehost, inline_max,
+Settings read: maxmsgsize, maxhops, maxline, omitreceivedheader, submission, announcehost, inline_max,
 tenant, and zones that go by headers.
 """
 
@@ -32,7 +32,7 @@ from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.esmtp.replies import FAULT, TOO_LARGE
 from mqcd.submit.esmtp.transaction import Transaction
 from mqcd.submit.filters.handlers import FilterKey, Handler
-from mqcd.submit.message.body import HopCounter
+from mqcd.submit.message.body import HopCounter, LineMeter
 from mqcd.submit.message.completing import missing_fields
 from mqcd.submit.message.received import DateCache, local_header, protocol, received_header
 from mqcd.submit.message.zoning import MAX_SECTION, Zoning, fields_of
@@ -84,14 +84,16 @@ class Stream(AsyncIterator[bytes]):
     iteration.
     """
 
-    __slots__ = ("_body", "_hops", "_limit", "_maxhops", "_ready", "_source", "_watch")
+    __slots__ = ("_body", "_hops", "_limit", "_lines", "_maxhops", "_maxline", "_ready", "_source", "_watch")
 
-    def __init__(self, source: Source, maxmsgsize: int, maxhops: int) -> None:
+    def __init__(self, source: Source, maxmsgsize: int, maxhops: int, maxline: int = 0) -> None:
         self._source = source
         self._body = source.reader
         self._limit = maxmsgsize
         self._maxhops = maxhops
+        self._maxline = maxline
         self._hops = HopCounter()
+        self._lines = LineMeter()
         self._ready: list[bytes] = []
         self._watch: Callable[[bytes], None] | None = None
 
@@ -171,6 +173,9 @@ class Stream(AsyncIterator[bytes]):
             return DoorRefused(Reason.SIZE, TOO_LARGE)
         if self._maxhops and self._hops.feed(part) >= self._maxhops:
             return DoorRefused(Reason.LOOP, _LOOP)
+        if self._maxline and self._lines.feed(part) > self._maxline:
+            text = f"A line of the message is longer than {self._maxline} octets"
+            return DoorRefused(Reason.CONTENT, Reply(code=554, status="5.6.0", text=text))
         return None
 
 
@@ -185,7 +190,7 @@ async def take_message(
     """
     rules = dialogue.rules
     settings = rules.settings
-    stream = Stream(source, settings.maxmsgsize, settings.maxhops)
+    stream = Stream(source, settings.maxmsgsize, settings.maxhops, settings.maxline)
     try:
         return await _accept(intake, rules, dialogue, stream, filtering)
     except (ConnectFailed, Interrupted, Abandoned):

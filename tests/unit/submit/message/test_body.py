@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.submit.message.body import BodyReader, HopCounter
+from mqcd.submit.message.body import BodyReader, HopCounter, LineMeter
 
 
 def read(data: bytes, step: int = 0, *, normalize: bool = True) -> tuple[bytes, BodyReader, bytes]:
@@ -158,3 +158,13 @@ def test_hops(content: bytes, hops: int, step: int) -> None:
     for position in range(0, len(content), step):
         counter.feed(content[position : position + step])
     assert counter.hops == hops
+
+
+@given(st.lists(st.sampled_from([b"a", b"bcd", b"\r\n", b"\r", b"\n"])), st.integers(1, 5))
+def test_the_longest_line_is_found_however_it_is_cut(parts: list[bytes], size: int) -> None:
+    content = b"".join(parts)
+    meter = LineMeter()
+    for start in range(0, len(content), size):
+        meter.feed(content[start : start + size])
+    longest = max(map(len, content.removesuffix(b"\r").split(b"\r\n")))
+    assert meter.longest == longest
