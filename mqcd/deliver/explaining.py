@@ -12,6 +12,7 @@ from mqcd.config.kinds.fields import RateKind
 from mqcd.core.events import format_time
 from mqcd.core.model import Area, Envelope, Recipient
 from mqcd.core.ports import Clock
+from mqcd.core.queueing.amendment import batch_of
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.transition import last_attempt
 from mqcd.core.selecting.rules import RuleAction, StandingRule
@@ -166,7 +167,10 @@ def _at_rest(waiting: Waiting, ahead: Outlook, now: int) -> str:
     if recipient.area is Area.HELD and recipient.due:
         end = _ahead(recipient.due, now)
         return f"a request for the held mail of {recipient.domain}, or its age limit{end}"
-    return _AT_REST[ahead.blocked_by] if ahead.blocked_by in _AT_AREA else ""
+    if ahead.blocked_by not in _AT_AREA:
+        return ""
+    batch = batch_of(recipient)
+    return _AT_REST[ahead.blocked_by] + (f" (batch {batch})" if batch else "")
 
 
 _BY_RULE = {

@@ -120,18 +120,18 @@ class Placing:
     def _place(self, recipient: Recipient, taken: Taken) -> Give | None:
         try:
             domain = recipient.lane_key
-            if self._suppressed and not recipient.attempts and (no := self._suppressed(recipient.address)):
-                self._fail([recipient], domain, no)
-                return None
             if recipient.route:
                 known: Hop | None = self.router.chosen(recipient)
             else:
                 known = self.router.known(recipient.envelope, domain)
-            if known is not None:
-                return self._enter(recipient, domain, known, taken)
-            rule = self._ruled(recipient, None, taken)
+            rule = self._ruled(recipient, known, taken)
             if rule is not None and rule.action is not RuleAction.SLOW:
                 return None
+            if self._suppressed and not recipient.attempts and (no := self._suppressed(recipient.address)):
+                self._fail([recipient], domain, no)
+                return None
+            if known is not None:
+                return self._enter(recipient, domain, known, rule)
             if (waiting := self._waiting.get(domain)) is not None:
                 waiting.append(recipient)
             else:
@@ -146,9 +146,8 @@ class Placing:
             self._fail([recipient], recipient.domain, INTERNAL)
         return None
 
-    def _enter(self, recipient: Recipient, domain: str, hop: Hop, taken: Taken) -> Give | None:
-        """Put a recipient into its lane, unless a rule keeps it back."""
-        rule = self._ruled(recipient, hop, taken)
+    def _enter(self, recipient: Recipient, domain: str, hop: Hop, rule: StandingRule | None) -> Give | None:
+        """Put a recipient into its lane, unless the rule that counts for it keeps it back."""
         if rule is not None:
             if rule.action is not RuleAction.SLOW:
                 return None
@@ -176,7 +175,9 @@ class Placing:
             taken = Taken()
             hops = [self.router.hop(each.envelope, domain, route) for each in recipients]
             pairs = zip(recipients, hops, strict=True)
-            self._settling.give(*[self._enter(each, domain, hop, taken) for each, hop in pairs])
+            self._settling.give(
+                *[self._enter(each, domain, hop, self._ruled(each, hop, taken)) for each, hop in pairs]
+            )
             self._settling.take(taken)
         self._changed()
 

@@ -94,8 +94,9 @@ class Replies:
         self._book = book
         self._clock = clock
         self._log_event = log_event
-        self._tasks: dict[tuple[RuleAction, str], asyncio.Task[None]] = {}
-        """By action and condition: what is being added."""
+        self._new: dict[tuple[RuleAction, str], StandingRule] = {}
+        """By action and condition: what is to be added next, together."""
+        self._adding: asyncio.Task[None] | None = None
         self._full = False
 
     def __call__(self, effect: Effect) -> None:
@@ -103,13 +104,11 @@ class Replies:
         action = RuleAction(effect.rule.action.value)
         where = parse_where(str(Compare(SITE, "=", (effect.site,))), self._clock.now(), live=True)
         key = action, str(where)
-        if key in self._tasks or self._stands(*key):
+        if key in self._new or self._stands(*key) or self._is_full():
             return
-        if self._is_full():
-            return
-        task = asyncio.get_running_loop().create_task(self._add(self._made(effect, action, where)))
-        self._tasks[key] = task
-        task.add_done_callback(lambda _: self._tasks.pop(key))
+        self._new[key] = self._made(effect, action, where)
+        if self._adding is None:
+            self._adding = asyncio.get_running_loop().create_task(self._add())
 
     def _stands(self, action: RuleAction, where: str) -> bool:
         now = self._clock.now()
@@ -120,7 +119,7 @@ class Replies:
 
     def _is_full(self) -> bool:
         """Whether no further rule may stand; that is logged once."""
-        full = len(self._book.rules) + len(self._tasks) >= MOST_RULES
+        full = len(self._book.rules) + len(self._new) >= MOST_RULES
         if full and not self._full:
             log.error("%d rules stand: reply rules suspend and slow no further destination", MOST_RULES)
         self._full = full
@@ -141,9 +140,16 @@ class Replies:
             connections=(rule.maxserverconnections or int(not rule.rate)) if slow else 0,
         )
 
-    async def _add(self, rule: StandingRule) -> None:
-        await self._book.add_now(rule)
-        self._log_event("rule-added", **_about(rule))
+    async def _add(self) -> None:
+        try:
+            while self._new:
+                added = tuple(self._new.values())
+                await self._book.add_now(*added)
+                self._new = {key: rule for key, rule in self._new.items() if rule not in added}
+                for rule in added:
+                    self._log_event("rule-added", **_about(rule))
+        finally:
+            self._adding = None
 
 
 def _missing(there: Mapping[str, StandingRule], rules: Mapping[str, StandingRule]) -> list[StandingRule]:

@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from mqcd.config.settings import Settings
 from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
@@ -61,6 +61,8 @@ class RuleBook:
         """What the file has."""
         self._pending: dict[str, StandingRule] = {}
         """Rules in effect that are not in the file yet."""
+        self._parsed: Mapping[str, tuple[dict[str, Any], StandingRule]] = {}
+        """What was read last, by id: to parse a condition takes longer than to see that it is the same."""
         self._turn = asyncio.Lock()
         self.rules: Rules = {}
         """What stands."""
@@ -114,17 +116,18 @@ class RuleBook:
             raise StoreUnavailable(f"the rules cannot be recorded: {describe(error)}") from error
         await self.look()
 
-    async def add_now(self, rule: StandingRule) -> None:
-        """Let a rule stand at once, before it is in the file. A failure of the disk is logged: until it is
-        written, the rule does not survive a restart."""
-        self._pending[rule.id] = rule
+    async def add_now(self, *added: StandingRule) -> None:
+        """Let rules stand at once, before they are in the file. A failure of the disk is logged: until they
+        are written, they do not survive a restart."""
+        by_id = {rule.id: rule for rule in added}
+        self._pending |= by_id
         await self.look()
         try:
-            await self.change(lambda rules: rules.update({rule.id: rule}))
+            await self.change(lambda rules: rules.update(by_id))
         except (StoreUnavailable, DecodeError) as error:
-            log.error("%s stands until the server stops: %s", rule, error)
+            log.error("%s and %d others stand until the server stops: %s", added[0], len(added) - 1, error)
         else:
-            self._pending.pop(rule.id, None)
+            self._pending = {name: rule for name, rule in self._pending.items() if name not in by_id}
 
     def forget(self, name: str) -> None:
         """A rule that is not in the file stands no longer."""
@@ -157,7 +160,15 @@ class RuleBook:
         stamp = _stamp_of(self.path)
         if stamp is None:
             return None, {}
-        return stamp, {rule.id: rule for rule in decode(self._disk.read_file(self.path), self._clock.now())}
+        known, now = self._parsed, self._clock.now()
+        parsed: dict[str, tuple[dict[str, Any], StandingRule]] = {}
+        for fields in decode(self._disk.read_file(self.path)):
+            before = known.get(str(fields.get("id")))
+            same = before is not None and before[0] == fields
+            rule = before[1] if before is not None and same else parse_rule(fields, now)
+            parsed[rule.id] = fields, rule
+        self._parsed = parsed
+        return stamp, {name: rule for name, (_, rule) in parsed.items()}
 
 
 def encode(rules: Sequence[StandingRule]) -> bytes:
@@ -166,8 +177,8 @@ def encode(rules: Sequence[StandingRule]) -> bytes:
     return f'{{"version": {VERSION}, "rules": [\n{lines}\n]}}\n'.encode()
 
 
-def decode(content: bytes, now: int) -> list[StandingRule]:
-    """What `encode` made. Raises DecodeError."""
+def decode(content: bytes) -> list[dict[str, Any]]:
+    """The objects of what `encode` made. Raises DecodeError."""
     try:
         whole = json.loads(content)
         version, listed = whole["version"], [dict(each) for each in whole["rules"]]
@@ -175,13 +186,14 @@ def decode(content: bytes, now: int) -> list[StandingRule]:
         raise DecodeError("this is no file of rules") from error
     if version != VERSION:
         raise DecodeError(f"version {version} of the form of rules is not known to this program")
-    return [parse_rule(each, now) for each in listed]
+    return listed
 
 
 def read_rules(path: Path, now: int) -> list[StandingRule]:
     """The rules of a file that stand, without a server. Raises StoreDamaged."""
     try:
-        found = decode(path.read_bytes(), now) if path.exists() else []
+        listed = decode(path.read_bytes()) if path.exists() else []
+        found = [parse_rule(each, now) for each in listed]
     except (OSError, DecodeError) as error:
         raise StoreDamaged(f"the rules cannot be read: {_naming(path, error)}") from error
     return [rule for rule in found if not rule.ended(now)]

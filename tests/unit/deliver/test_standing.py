@@ -210,3 +210,13 @@ async def test_mail_that_was_started_for_its_domain_comes_under_a_rule(action: s
         [each] = [each async for each in made.store.scan(Selection())]
         assert (each.area, each.attempts) == (area, 0)
         assert (batch_of(each) == "hold-1") is (action == "hold")
+
+
+async def test_explain_names_the_rule_that_holds() -> None:
+    async with Kit() as kit:
+        stand(kit, rule("hold"))
+        await kit.submit("a@example.com")
+        await kit.heard(Verb.HELD)
+        [waiting] = [kit.deliverer.waiting(each) async for each in kit.store.scan(Selection())]
+        why = await kit.deliverer.explainer().why(waiting)
+        assert "hold-1" in str(why["waiting_for"])

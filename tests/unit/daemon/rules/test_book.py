@@ -181,6 +181,17 @@ async def test_a_rule_may_stand_before_it_is_recorded(path: Path, clock: FakeClo
     assert [each.id for each in read_rules(path, clock.now())] == ["suspend-1"]
 
 
+async def test_rules_added_together_are_one_change(path: Path, clock: FakeClock) -> None:
+    disk = FaultyDisk()
+    made = Process(path, clock, disk)
+    await made.book.add_now(*(rule("suspend", number=number) for number in range(50)))
+    assert (len(made.standing), len(made.applied), disk.count("rename")) == (50, 1, 1)
+    await made.book.change(adding(HOLD))
+    before = dict(made.book.rules)
+    await made.book.change(adding(rule("slow", connections=1)))
+    assert all(made.book.rules[name] is each for name, each in before.items())
+
+
 async def test_there_is_a_bound_on_rules(
     path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
