@@ -346,6 +346,8 @@ class ClusterIndex:
         for name in ended:
             self._offer_not(name)
             self.clusters.pop(name, None)
+            # A division ends a cluster of which some was taken: no edit has to record that any more.
+            self.changed.discard(name)
             self._latest.pop(name, None)
             self._rushes.pop(name, None)
         for name, state in changed.items():

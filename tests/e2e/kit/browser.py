@@ -68,7 +68,9 @@ class Browser:
             lambda: next(iter(self.driver.find_elements(By.XPATH, sought)), None), f"a button {words}"
         )
         self.run("arguments[0].scrollIntoView({block: 'center'})", found)
+        self.run("window.left = false")
         found.click()
+        self.until(lambda: self.run("return window.left !== false"), "the page that follows")
         self.settle()
 
     def fill(self, name: str, text: str) -> None:
@@ -76,6 +78,11 @@ class Browser:
         field = self.one(f"[name={name}]:not([type=hidden])")
         field.clear()
         field.send_keys(text)
+
+    def offers(self, word: str) -> None:
+        """Wait until the box for conditions suggests this first."""
+        first = "return (document.querySelector('[role=option] b') || {}).textContent"
+        self.until(lambda: self.run(first) == word, f"the suggestion {word}")
 
     def reads(self, words: str) -> None:
         """Wait until the page has these words."""

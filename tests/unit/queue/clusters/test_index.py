@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,13 @@ async def test_a_cancelled_claim_waits_for_its_thread(rig: Rig, monkeypatch: pyt
     with pytest.raises(asyncio.CancelledError):
         await claiming
     assert ended.is_set()
+
+
+async def test_a_divided_cluster_is_changed_no_more(rig: Rig) -> None:
+    name = await put_off(rig)
+    index = rig.shard.cluster_index
+    taken = index.read(name, 1, rig.clock.now() + HOUR, 1 << 16)
+    index.advance(taken.state)
+    part = replace(taken.state, name=f"{name}-part")
+    index.divided(name, [part])
+    assert index.changed <= index.clusters.keys()
