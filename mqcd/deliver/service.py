@@ -26,6 +26,7 @@ from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resol
 from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.selecting.rules import StandingRule
+from mqcd.deliver.collecting import Collecting
 from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.timers import Alarm, Sweep
@@ -103,6 +104,10 @@ class Deliverer:
         self._held = Held(
             self._terms, self._table, store, self._placing, self._settling, self._connector, self._kick
         )
+        self.collecting = Collecting(
+            self._terms, self._table, store, self._recorder, self._settling, self._sweep
+        )
+        """Sends held mail over connections of those that collect it."""
         self._direct = Direct(self._terms, self._table, self._pool, self._placing, self._recorder, self._kick)
         self._alarm = Alarm(clock, self._kick)
         self._event = asyncio.Event()

@@ -50,7 +50,18 @@ def _not_yet(
     may_expire: bool,
     latest: int | None,
 ) -> Deferred | Expired:
-    """The next attempt, or the end at the age limit."""
+    """The next attempt, the rest until mail is asked for again, or the end at the age limit."""
+    if schedule.holding.ends(recipient):
+        # It is collected: no schedule applies.
+        if may_expire and now >= recipient.due:
+            return Expired(reply=outcome.reply, attempt=attempt)
+        return Deferred(
+            reply=outcome.reply,
+            attempt=attempt,
+            due=max(recipient.due, now + schedule.delays[0]),
+            possibly_delivered=outcome.possibly_delivered,
+            held=True,
+        )
     due = schedule.next_due(recipient, now, may_expire=may_expire)
     if due is None:
         return Expired(reply=outcome.reply, attempt=attempt)

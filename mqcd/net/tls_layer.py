@@ -132,6 +132,10 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         """Read again."""
         self._transport.resume_reading()
 
+    def set_protocol(self, protocol: Any) -> None:
+        """Have another protocol above, see `Upper`."""
+        self._upper = protocol
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Of the connection; `ssl_object` is that of TLS."""
         return self.connection if name == "ssl_object" else self._transport.get_extra_info(name, default)

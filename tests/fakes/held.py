@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mqcd.core.errors import StoreUnavailable
+from mqcd.core.ports import Connection
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
+from mqcd.submit.esmtp.calls import Collect
 
 HOLDING = Holding(
     domains=(
@@ -12,7 +16,7 @@ HOLDING = Holding(
         HeldDomain("bobs.example", HoldMode.ETRN, ("bob",)),
         HeldDomain("hold.example", HoldMode.HOLD),
         HeldDomain("atrn.example", HoldMode.ATRN, ("bob",)),
-        HeldDomain("empty.atrn.example", HoldMode.ATRN, ("bob",)),
+        HeldDomain("*.atrn.example", HoldMode.ATRN, ("bob",)),
     )
 )
 
@@ -29,3 +33,14 @@ class FakeHeld:
         if node.startswith("down"):
             raise StoreUnavailable("down")
         return not node.startswith("empty")
+
+    def waiting(self, call: Collect) -> bool:
+        """Whether it names a domain that has mail; all that a user has are empty ones."""
+        if any(domain.startswith("down") for domain in call.domains):
+            raise StoreUnavailable("down")
+        return any(not domain.startswith("empty") for domain in call.domains)
+
+    async def collect(
+        self, call: Collect, connection: Connection, session: str, stops: Callable[[], bool]
+    ) -> None:
+        """Nothing is sent."""

@@ -14,6 +14,7 @@ from typing import Any
 from mqcd.config.blocks import default_of
 from mqcd.config.checks.faults import Faults
 from mqcd.config.checks.lmtp import lmtp_of_listeners
+from mqcd.config.checks.odmr import odmr_of_listeners
 from mqcd.config.checks.page import page, with_page
 from mqcd.config.checks.rules import reply_rules
 from mqcd.config.checks.tls import tls_of_listeners, tls_of_relays
@@ -424,6 +425,7 @@ _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     tls_of_relays,
     tls_of_listeners,
     lmtp_of_listeners,
+    odmr_of_listeners,
     page,
 )
 _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (

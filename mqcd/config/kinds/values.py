@@ -102,6 +102,7 @@ class ListenerProtocol(enum.Enum):
 
     SMTP = "smtp"
     LMTP = "lmtp"
+    ODMR = "odmr"
 
 
 class TenantBy(enum.Enum):

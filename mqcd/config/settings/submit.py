@@ -375,7 +375,7 @@ class ListenerSettings:
     port: int = setting(25, "TCP port; 0 = any free one", PORT, at="@port")
     protocol: ListenerProtocol = setting(
         ListenerProtocol.SMTP,
-        "smtp, or lmtp: a reply for each recipient (RFC 2033)",
+        "smtp; lmtp: a reply for each recipient (RFC 2033); odmr: users collect mail by ATRN (RFC 2645)",
         Choice(ListenerProtocol),
         at="@protocol",
     )

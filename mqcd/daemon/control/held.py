@@ -15,7 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.ports import Clock
+from mqcd.core.ports import Clock, Connection
 from mqcd.core.queueing import calls
 from mqcd.core.queueing.holding import Holding
 from mqcd.daemon.control.asking import Question, ask
@@ -23,6 +23,7 @@ from mqcd.daemon.control.retrying import LogEvent
 from mqcd.deliver.service import Deliverer
 from mqcd.ops.http.pages import JSON
 from mqcd.ops.http.server import Answer, Request
+from mqcd.submit.esmtp.calls import Collect
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,19 @@ class HeldRequests:
             self._last.popitem(last=False)
         self._log_event("etrn", node=node, user=user, domains=domains)
         return domains > 0
+
+    def waiting(self, call: Collect) -> bool:
+        """See `submit.session.desk.HeldMail`."""
+        wanted = calls.collected(self._holding(), call.domains, call.user)
+        return wanted is not None and self._deliverer.collecting.waiting(wanted)
+
+    async def collect(
+        self, call: Collect, connection: Connection, session: str, stops: Callable[[], bool]
+    ) -> None:
+        """See `submit.session.desk.HeldMail`."""
+        wanted = calls.collected(self._holding(), call.domains, call.user)
+        if wanted is not None:
+            await self._deliverer.collecting.collect(connection, wanted, call.user, session, stops)
 
     def _start_here(self, node: str, user: str) -> int:
         """How many domains with mail were started in this process. Raises StoreUnavailable."""

@@ -83,6 +83,12 @@ class Link:
         self.opened = self._clock.monotonic()
         self.connect_ms = self.opened - started
 
+    def adopt(self, connection: Connection) -> None:
+        """Use a connection that stands already, and whose server has yet to greet."""
+        self._connection = connection
+        self.source, self.tls = connection.source_addr, connection.tls
+        self.opened = self._clock.monotonic()
+
     async def greet(self) -> State:
         """The handshake, until the server is ready or the session ended. Raises ConnectFailed: TLS."""
         smtp = self.smtp

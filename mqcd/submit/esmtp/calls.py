@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqcd.core.queueing.calls import Wanted
 from mqcd.core.smtp.reply import Reply
 
 ETRN_SYNTAX = Reply(code=501, status="5.5.4", text="Syntax: ETRN domain, @domain or #name")
@@ -32,5 +31,6 @@ class Start:
 class Collect:
     """Send the mail of these domains over this connection (RFC 2645)."""
 
-    wanted: Wanted
+    domains: tuple[str, ...]
+    """None = all of the user's."""
     user: str

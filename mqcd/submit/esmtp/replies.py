@@ -43,6 +43,7 @@ FAULT = Reply(code=451, status="4.3.0", text="Local error, try again later")
 TOO_LARGE = Reply(code=552, status="5.3.4", text="Message is larger than this server takes")
 TOO_EARLY = Reply(code=421, status="4.5.0", text="Content sent ahead of 354, closing")
 BEFORE_TLS = Reply(code=421, status="4.7.0", text="Commands sent ahead of TLS, closing")
+BEFORE_REVERSAL = Reply(code=421, status="4.5.0", text="Commands sent behind ATRN, closing")
 SESSION_OVER = Reply(code=421, status="4.4.2", text="This session has lasted long enough, closing")
 FAULT_CLOSING = Reply(code=421, status="4.3.0", text="Local error, closing")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 
 from mqcd.core.smtp.reply import Reply
+from mqcd.submit.esmtp import replies
 
 _HELLO_FIRST = Reply(code=503, status="5.5.1", text="Say EHLO first")
 _NESTED = Reply(code=503, status="5.5.1", text="A message is already begun, RSET or DATA")
@@ -43,6 +44,8 @@ class State(_Quick):
     """A password is compared with its hash; the client waits."""
     HANDSHAKE = auto()
     """STARTTLS taken; TLS follows."""
+    REVERSED = auto()
+    """ATRN taken; the client is the server from here on."""
     CLOSED = auto()
     """The last reply is given."""
 
@@ -60,7 +63,9 @@ class Event(_Quick):
     AUTH = auto()
     STARTTLS = auto()
     CALL = auto()
-    """ETRN."""
+    """ETRN, ATRN."""
+    REVERSE = auto()
+    """There is mail for ATRN."""
     OTHER = auto()
     """NOOP, VRFY, HELP."""
     QUIT = auto()
@@ -113,6 +118,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.AUTH: State.LOGIN,
         Event.STARTTLS: State.HANDSHAKE,
         Event.CALL: State.READY,
+        Event.REVERSE: State.REVERSED,
         Event.OTHER: State.READY,
         Event.FORGET: State.START,
         Event.QUIT: State.CLOSED,
@@ -129,6 +135,7 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
         Event.AUTH: State.LOGIN,
         Event.STARTTLS: State.HANDSHAKE,
         Event.CALL: State.REFUSED,
+        Event.REVERSE: State.REVERSED,
         Event.OTHER: State.REFUSED,
         Event.QUIT: State.CLOSED,
         Event.DROP: State.REFUSED,
@@ -178,6 +185,15 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
     },
     State.CONTENT: {Event.MORE: State.CHUNKS, Event.SENT: State.READY, Event.DROP: State.REFUSED},
     State.HANDSHAKE: {Event.SECURED: State.START},
+    State.REVERSED: {},
     State.CLOSED: {},
 }
 """For each state and event the state that follows, or the reply to a command that is out of order."""
+
+EARLY: Mapping[State, Reply] = {
+    State.CONTENT: replies.TOO_EARLY,
+    State.HANDSHAKE: replies.BEFORE_TLS,
+    State.REVERSED: replies.BEFORE_REVERSAL,
+}
+"""Where nothing may lie behind a command: content that would be read as commands, commands that would be read
+as content (RFC 2920, 3.1), or what somebody put before TLS (CVE-2011-0411)."""

@@ -71,6 +71,7 @@ class Rulemaking:
         self.server = settings.server
         self.ssl = settings.ssl
         self._lmtp = settings.protocol is ListenerProtocol.LMTP
+        self._odmr = settings.protocol is ListenerProtocol.ODMR
         self._listener = settings.name
         self._places = places
         self._rates = rates
@@ -176,7 +177,8 @@ class Rulemaking:
             now=self._clock.monotonic,
             nonce=secrets.token_urlsafe,
         )
-        return Rules(server, policy, self.gate, access, self._clock.now, self.ssl, self._lmtp)
+        now = self._clock.now
+        return Rules(server, policy, self.gate, access, now, self.ssl, self._lmtp, self._odmr)
 
     @property
     def _users(self) -> Directory | None:

@@ -65,6 +65,7 @@ class Rules:
         now: Callable[[], int] = lambda: 0,
         ssl: ListenerSslSettings = NO_SSL,
         lmtp: bool = False,
+        odmr: bool = False,
     ) -> None:
         """`access`: logins; None = nobody can log in. `now`: the wall time, ms."""
         self.lmtp = lmtp
@@ -72,6 +73,7 @@ class Rules:
         # Chunks would need a reply for each recipient even where BDAT itself is refused.
         self.chunking = settings.ext_chunking and not lmtp
         self.etrn = settings.ext_etrn and not lmtp
+        self.atrn = odmr
         self._ssl = ssl
         self.tls_first = bool(ssl.certfile) and not ssl.latent
         """Whether connections begin with TLS."""
@@ -209,6 +211,7 @@ class Rules:
             (settings.ext_dsn, "DSN"),
             (self.chunking, "CHUNKING"),
             (self.etrn, "ETRN"),
+            (self.atrn, "ATRN"),
             (True, "ENHANCEDSTATUSCODES"),
             (self.starttls(channel), "STARTTLS"),
         )

@@ -21,7 +21,7 @@ from mqcd.submit.checks.greylist import Triplet
 from mqcd.submit.checks.names import Lookup, Verdict
 from mqcd.submit.esmtp import replies
 from mqcd.submit.esmtp.caller import STRANGER, Caller
-from mqcd.submit.esmtp.calls import Start
+from mqcd.submit.esmtp.calls import Collect, Start
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.states import TABLE, Event, State
 from mqcd.submit.esmtp.transaction import Transaction
@@ -29,7 +29,7 @@ from mqcd.submit.policy.rules import Rules
 
 MAX_REFUSED = 100
 """Permanently refused recipients per connection; a client that may relay gets a hundred times as many."""
-Question = Lookup | Triplet | Start
+Question = Lookup | Triplet | Start | Collect
 _IN_TRANSACTION = (State.ENVELOPE, State.CONTENT, State.CHUNKS)
 
 

@@ -8,18 +8,22 @@ taken or refused for the time being, as the setting `allowtimeout` says.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from mqcd.core.errors import NameNotFound, ResolveFailed, StoreUnavailable
-from mqcd.core.ports import Clock, Resolver
+from mqcd.core.ports import Clock, Connection, Resolver
 from mqcd.core.smtp.reply import Reply
+from mqcd.net.taken import take
 from mqcd.submit.checks.greylist import Triplet, try_again
 from mqcd.submit.checks.names import Lookup, Want
-from mqcd.submit.esmtp.calls import NOTHING, STARTED, UNABLE, Start
+from mqcd.submit.esmtp.calls import BUSY, NO_MAIL, NOTHING, REVERSING, STARTED, UNABLE, Collect, Start
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.policy.greylist import Greylist
 from mqcd.submit.session.dialogue import Dialogue
+
+log = logging.getLogger(__name__)
 
 LOOKUP_MS = 10_000
 """Well below the five minutes that a client waits for the reply to MAIL or RCPT (RFC 5321, 4.5.3.2)."""
@@ -32,6 +36,15 @@ class HeldMail(Protocol):
 
     async def start(self, node: str, user: str) -> bool:
         """Work through the mail of a node of ETRN now; whether there is some. Raises StoreUnavailable."""
+
+    def waiting(self, call: Collect) -> bool:
+        """Whether there is mail to be collected. Raises StoreUnavailable."""
+
+    async def collect(
+        self, call: Collect, connection: Connection, session: str, stops: Callable[[], bool]
+    ) -> None:
+        """Send it over a connection whose client has become the server, and end that; no message is begun
+        once `stops` says so. Raises StoreUnavailable."""
 
 
 class Desk:
@@ -50,6 +63,8 @@ class Desk:
         for question in dialogue.take_questions():
             if isinstance(question, Start):
                 return await self._start(dialogue, question)
+            if isinstance(question, Collect):
+                return self._collect(dialogue, question)
             refusal = await self._refusal(question)
             if refusal is not None:
                 return dialogue.retract(*refusal)
@@ -64,6 +79,36 @@ class Desk:
         except StoreUnavailable:
             return dialogue.refuse(Reason.STORE, UNABLE)
         return (STARTED if some else NOTHING).encode()
+
+    def _collect(self, dialogue: Dialogue, call: Collect) -> bytes:
+        """The reply to ATRN."""
+        try:
+            if self.held is None:
+                raise StoreUnavailable("held mail is not worked through")
+            if not self.held.waiting(call):
+                return NO_MAIL.encode()
+        except StoreUnavailable:
+            return dialogue.refuse(Reason.STORE, BUSY)
+        dialogue.reverse(call)
+        return REVERSING.encode()
+
+    async def collect(
+        self,
+        dialogue: Dialogue,
+        transport: asyncio.Transport,
+        lost: Callable[[Exception | None], None],
+        stops: Callable[[], bool],
+    ) -> None:
+        """Send what a client in state REVERSED collects, and close its connection; `lost` is called when that
+        is gone."""
+        connection = take(transport, lost)
+        try:
+            if self.held is not None and dialogue.collects is not None:
+                await self.held.collect(dialogue.collects, connection, dialogue.session, stops)
+        except StoreUnavailable as error:
+            log.warning("held mail stays: %s", error, extra={"session": dialogue.session})
+        finally:
+            connection.close()
 
     async def _refusal(self, question: Lookup | Triplet) -> tuple[Reason, Reply] | None:
         if isinstance(question, Lookup):

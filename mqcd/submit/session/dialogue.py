@@ -24,8 +24,9 @@ from mqcd.core.errors import DecodeError, IllegalTransition
 from mqcd.core.ports import Refusal
 from mqcd.core.queueing import calls
 from mqcd.core.smtp.reply import Reply
+from mqcd.submit.auth.login import REQUIRED
 from mqcd.submit.esmtp import replies
-from mqcd.submit.esmtp.calls import ETRN_SYNTAX, NODE_DENIED, Start
+from mqcd.submit.esmtp.calls import ATRN_DENIED, ATRN_SYNTAX, ETRN_SYNTAX, NODE_DENIED, Collect, Start
 from mqcd.submit.esmtp.channel import Channel
 from mqcd.submit.esmtp.parameters import NO_PARAMETERS, parse_mail, parse_rcpt
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
@@ -49,7 +50,7 @@ _TO = re.compile(r"TO:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 class Dialogue(Securing):
     """One session with one client."""
 
-    __slots__ = ("_commands", "chunk", "messages", "skip")
+    __slots__ = ("_commands", "chunk", "collects", "messages", "skip")
 
     def __init__(
         self, rules: Rules, listener: str, client: str, refused: Callable[[Refusal], None], session: str = ""
@@ -58,6 +59,8 @@ class Dialogue(Securing):
         self._commands = self._known_commands()
         self.chunk: Chunk | None = None
         """What state CONTENT is about: a chunk; None = content up to its final dot."""
+        self.collects: Collect | None = None
+        """What state REVERSED is about."""
         self.skip = 0
         """Octets behind a BDAT that was refused."""
         self.messages = 0
@@ -311,6 +314,26 @@ class Dialogue(Securing):
         self._questions = (Start(node, self.user),)
         return b""
 
+    def _atrn(self, argument: str) -> bytes:
+        """b"": the answer to the question is the reply."""
+        if not self.rules.atrn:
+            return self.bad(replies.UNKNOWN, command="ATRN")
+        if not self.user:
+            return self.refuse(Reason.AUTH, REQUIRED)
+        try:
+            domains = calls.parse_domains(argument)
+        except DecodeError:
+            return self.bad(ATRN_SYNTAX)
+        if calls.collected(self.rules.gate.holding, domains, self.user) is None:
+            return self.bad(ATRN_DENIED, Reason.HELD)
+        self._questions = (Collect(domains, self.user),)
+        return b""
+
+    def reverse(self, call: Collect) -> None:
+        """There is mail: after the reply to ATRN the caller sends it, see `collects`."""
+        self._move(Event.REVERSE)
+        self.collects = call
+
     def _out_of_order(self, reply: Reply) -> bytes:
         if self.state is State.REFUSED:
             return self.refuse(Reason.SEQUENCE, reply)
@@ -350,6 +373,7 @@ _COMMANDS: Commands = {
     b"DATA": (Event.DATA, Dialogue._data),
     b"BDAT": (Event.CHUNK, Dialogue._bdat),
     b"ETRN": (Event.CALL, Dialogue._etrn),
+    b"ATRN": (Event.CALL, Dialogue._atrn),
     b"RSET": (Event.RSET, Dialogue._rset),
     b"NOOP": (Event.OTHER, Dialogue._noop),
     b"VRFY": (Event.OTHER, Dialogue._vrfy),

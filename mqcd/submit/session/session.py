@@ -29,7 +29,7 @@ from mqcd.submit.auth.exchange import MAX_LINE as MAX_RESPONSE
 from mqcd.submit.esmtp import replies
 from mqcd.submit.esmtp.caller import STRANGER, Caller
 from mqcd.submit.esmtp.refusal import Reason
-from mqcd.submit.esmtp.states import State
+from mqcd.submit.esmtp.states import EARLY, State
 from mqcd.submit.filters.handlers import filter_key
 from mqcd.submit.message.chunking import Chunk
 from mqcd.submit.policy.load import BUSY
@@ -53,10 +53,6 @@ _TURN = 64
 """Commands answered in a row before other sessions have a turn."""
 _COMMAND_MS = 100
 """What a command between two chunks costs of the time that the message has: it brings no octets."""
-
-_EARLY = {State.CONTENT: replies.TOO_EARLY, State.HANDSHAKE: replies.BEFORE_TLS}
-"""Where nothing may lie behind a command: content that would be read as commands, had DATA been refused,
-commands that would be read as content (RFC 2920, 3.1), or what somebody put before TLS (CVE-2011-0411)."""
 
 
 class Host(Protocol):
@@ -300,7 +296,7 @@ class Session(asyncio.Protocol):
         state = self._dialogue.state
         if state is State.CLOSED:
             self._end()
-        elif self.wire.held and (early := _EARLY.get(state)) and not self._dialogue.takes_chunk:
+        elif self.wire.held and (early := EARLY.get(state)) and not self._dialogue.takes_chunk:
             self._out.pop()
             self._end(Reason.SEQUENCE, early)
         elif state is State.HANDSHAKE:
@@ -342,6 +338,11 @@ class Session(asyncio.Protocol):
                 reply = dialogue.retract(Reason.OVERLOAD, BUSY)
         self._out.append(reply)
         self._after_command()
+        if dialogue.state is State.REVERSED and not self._ended:
+            self._write()
+            await self._host.intake.desk.collect(
+                dialogue, self.transport, self.connection_lost, lambda: self.wire.failed
+            )
 
     async def _check_password(self) -> None:
         dialogue = self._dialogue

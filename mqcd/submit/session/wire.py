@@ -187,6 +187,11 @@ class Wire:
         self._position = 0
         self.held += len(data)
 
+    @property
+    def failed(self) -> bool:
+        """Whether `fail` was called."""
+        return self._error is not None
+
     def check(self) -> None:
         """Raise what `fail` was called with, if it was."""
         if self._error is not None:

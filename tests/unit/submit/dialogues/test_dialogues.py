@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mqcd.config.settings import AuthType, BareNewline, PrioritySettings
+from mqcd.config.settings import AuthType, BareNewline, ListenerProtocol, PrioritySettings
 from mqcd.disk.durable import Disk
+from mqcd.submit import Door
 from mqcd.submit.session.session import Session
 from mqcd.submit.users.file import changing
 from mqcd.submit.users.passwords import make_user
@@ -57,7 +59,11 @@ def house_of(case: Case, users: Path) -> House:
     if "bare_newline" in settings:
         settings["bare_newline"] = BareNewline(settings["bare_newline"])
     settings["priorities"] = (PrioritySettings(user=("bob",), most=7),)
+    protocol = ListenerProtocol(settings.pop("protocol", "smtp"))
     house = House(server(**settings))
+    if protocol is not ListenerProtocol.SMTP:
+        listener = replace(house.door.settings, protocol=protocol)
+        house.door = Door(listener, house.store, house.clock, house.observer, inline_max=65536)
     house.door.hold(HOLDING, FakeHeld())
     if "users" in settings:
         house.door.logins.directory(users).load()

@@ -1,0 +1,156 @@
+"""Mail that a user collects over their own connection (ATRN, RFC 2645): the roles are reversed.
+
+This server speaks SMTP as the client there.
+
+Guarantees
+* Only mail that rests for the domains asked for goes over the connection, message by message, with the usual
+  verdicts. What is refused for now, and what the session does not take, stays held.
+* No recipient is tried twice in a session.
+* A session that is cancelled gives back what it has not tried; a message whose end is out and unanswered is
+  left begun, and the store's next start counts it as outcome unknown.
+
+Settings read: deliver maxrecips, client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+
+from mqcd.config.settings import TlsPolicy
+from mqcd.core.model import Recipient
+from mqcd.core.ports import Connection, QueueStore
+from mqcd.core.queueing.calls import Wanted
+from mqcd.deliver.connection.attempt import End, transact
+from mqcd.deliver.connection.link import Link
+from mqcd.deliver.connection.timers import Sweep
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.recording import Recorder
+from mqcd.deliver.routing.policy import Hop, Policy, hop
+from mqcd.deliver.routing.routing import Destination
+from mqcd.deliver.settling import Settling
+from mqcd.deliver.smtp.exchange import Options, Result
+from mqcd.deliver.smtp.states import State
+from mqcd.deliver.terms import Terms
+
+AT_ONCE = 100
+"""Recipients that a session has in flight."""
+_LEFT = frozenset({End.STALE, End.STORE, End.CONTENT})
+"""Ends of a transaction that leave its recipients untried."""
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+class Collecting:
+    """One per deliverer."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        table: LaneTable,
+        store: QueueStore,
+        recorder: Recorder,
+        settling: Settling,
+        sweep: Sweep,
+    ) -> None:
+        self._terms = terms
+        self._table = table
+        self._store = store
+        self._recorder = recorder
+        self._settling = settling
+        self._sweep = sweep
+
+    def waiting(self, wanted: Wanted) -> bool:
+        """Whether mail rests for such a domain. Raises StoreUnavailable."""
+        return any(map(wanted, self._store.held_domains()))
+
+    async def collect(
+        self, connection: Connection, wanted: Wanted, user: str, session: str, stops: Callable[[], bool]
+    ) -> None:
+        """Send what rests for such domains over a connection of `user`, and end it; `stops` says that no
+        further message is to be begun. `session` names it in the log. Raises StoreUnavailable."""
+        client = self._terms.settings.client
+        link = Link(client, self._terms.clock, self._options(), user, connection.remote_addr, session)
+        link.adopt(connection)
+        self._sweep.add(link)
+        try:
+            if await link.greet() is State.READY:
+                await self._send(link, self._hop(user, connection.remote_addr), wanted, stops)
+            await link.quit()
+        finally:
+            link.close()
+            self._sweep.discard(link)
+            _log.info("%s: %d messages collected", user, link.transactions, extra={"session": session})
+
+    def _options(self) -> Options:
+        client = self._terms.settings.client
+        return Options(
+            hello=client.announcehost,
+            maxpipeline=client.maxpipeline,
+            chunking=client.ext_chunking,
+            # The connection is as the customer has made it.
+            tls=TlsPolicy.NONE,
+        )
+
+    def _hop(self, user: str, address: str) -> Hop:
+        destination = Destination(name=f"atrn:{user}", hosts=((address,),), port=0)
+        helo = self._terms.settings.client.announcehost
+        policy = Policy(schedule=self._terms.schedule, helo=helo, tls=TlsPolicy.NONE, connections=1)
+        return hop(destination, policy)
+
+    async def _send(self, link: Link, hop: Hop, wanted: Wanted, stops: Callable[[], bool]) -> None:
+        failed: set[tuple[int, int]] = set()
+        while not (self._terms.stopping or stops()):
+            await self._recorder.room()
+            claimed = await self._claim(wanted, failed)
+            jobs = list(_jobs(claimed, hop, self._terms.settings.maxrecips))
+            if not jobs or not await self._send_some(link, jobs, failed, stops):
+                return
+
+    async def _claim(self, wanted: Wanted, failed: set[tuple[int, int]]) -> Sequence[Recipient]:
+        """The next recipients that the session has not tried. Raises StoreUnavailable."""
+        found: list[Recipient] = []
+        for domain in filter(wanted, self._store.held_domains()):
+            if len(found) < AT_ONCE:
+                claimed = await self._store.claim_held(domain, AT_ONCE - len(found))
+                self._table.enter(claimed)
+                found += claimed
+        now = self._terms.clock.now()
+        # A client may have wanted it to be sent later (RFC 4865).
+        fresh = [each for each in found if each.key not in failed and each.envelope.release <= now]
+        keys = {each.key for each in fresh}
+        self._settling.park([each for each in found if each.key not in keys])
+        return fresh
+
+    async def _send_some(
+        self, link: Link, jobs: list[Job], failed: set[tuple[int, int]], stops: Callable[[], bool]
+    ) -> bool:
+        """Send messages; whether the session may go on."""
+        jobs.reverse()
+        end = End.KEPT
+        try:
+            while jobs and end is End.KEPT and not stops():
+                end = await transact(
+                    self._store, self._terms.clock, self._settling, link, jobs[-1], last=False
+                )
+                if end in _LEFT:
+                    break
+                job = jobs.pop()
+                outcomes = zip(job.recipients, link.smtp.outcomes, strict=True)
+                failed.update(each.key for each, outcome in outcomes if outcome.result is Result.DEFERRED)
+            return end is End.KEPT
+        finally:
+            if jobs and link.smtp.dot_sent:
+                jobs.pop()
+            self._settling.park([each for job in reversed(jobs) for each in job.recipients])
+
+
+def _jobs(recipients: Iterable[Recipient], hop: Hop, most: int) -> Iterable[Job]:
+    """One for each message, or several where it has more than `most` recipients (0 = any number)."""
+    for _, group in groupby(recipients, key=lambda each: each.spid):
+        together = list(group)
+        size = most or len(together)
+        for start in range(0, len(together), size):
+            yield Job(hop, together[start : start + size], since=0)

@@ -1,0 +1,113 @@
+"""Mail that a user collects: over their own connection, message by message, and what of it stays held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from mqcd.core.events import Verb
+from mqcd.core.model import Area
+from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
+from tests.fakes.clock import turns
+from tests.fakes.dialer import FakeConnection, Peer
+from tests.fakes.store import MemoryStore
+from tests.unit.deliver.kit import BY_DNS, MINUTE, SCHEDULE, Kit
+
+DOMAIN = "a.example"
+HOLDING = Holding(
+    domains=(HeldDomain(DOMAIN, HoldMode.ATRN, ("bob",)), HeldDomain("b.example", HoldMode.ATRN))
+)
+HELD = replace(SCHEDULE, holding=HOLDING)
+
+
+def kit() -> Kit:
+    return Kit(
+        BY_DNS, {}, schedule=HELD, store=lambda clock, observer: MemoryStore(clock, observer, schedule=HELD)
+    )
+
+
+async def collect(made: Kit, peer: Peer, stops: Callable[[], bool] = lambda: False) -> None:
+    """The user calls, and `peer` is their server."""
+    connection = FakeConnection(peer, "192.0.2.77", "")
+    await made.deliverer.collecting.collect(connection, DOMAIN.__eq__, "bob", "odmr-1", stops)
+
+
+def held(made: Kit) -> int:
+    return made.store.stats()[Area.HELD].recipients
+
+
+async def test_all_mail_of_the_domain_goes_over_the_connection() -> None:
+    async with kit() as made:
+        for number in range(250):
+            await made.submit(f"x{number}@a.example")
+        await made.submit("y@a.example", "z@a.example", "other@b.example")
+        peer = Peer()
+        assert made.deliverer.collecting.waiting(DOMAIN.__eq__)
+        await collect(made, peer)
+        await made.heard(Verb.DELIVERED, 252)
+        assert len(peer.messages) == 251
+        assert peer.messages[-1][1] == ("y@a.example", "z@a.example")
+        assert (peer.log[-1], held(made)) == ("QUIT", 1)
+        assert not made.deliverer.collecting.waiting(DOMAIN.__eq__)
+        assert made.deliverer.active == 0
+
+
+async def test_what_is_refused_for_now_stays_held() -> None:
+    async with kit() as made:
+        for name in ("full", "good", "gone"):
+            await made.submit(f"{name}@a.example")
+        await collect(
+            made,
+            Peer({"RCPT full@a.example": "450 4.2.2 full", "RCPT gone@a.example": "550 5.1.1 no"}),
+        )
+        await made.until(lambda: held(made) == 1)
+        assert [made.observer.count(each) for each in (Verb.DELIVERED, Verb.BOUNCED, Verb.DEFERRED)] == [
+            1,
+            1,
+            1,
+        ]
+        assert made.store.next_due() == made.clock.now() + HOLDING.maxtime
+        await made.clock.run_for(5 * MINUTE)
+        peer = Peer()
+        await collect(made, peer)
+        await made.heard(Verb.DELIVERED, 2)
+        assert [message[1] for message in peer.messages] == [("full@a.example",)]
+
+
+async def test_a_connection_that_breaks_leaves_the_rest_held() -> None:
+    async with kit() as made:
+        for number in range(5):
+            await made.submit(f"x{number}@a.example")
+        await collect(made, Peer({"RCPT x2@a.example": ""}))
+        await made.until(lambda: held(made) == 3 and not made.deliverer.active)
+        assert made.observer.count(Verb.DELIVERED) == 2
+
+
+async def test_a_user_whose_server_does_not_greet_gets_nothing() -> None:
+    async with kit() as made:
+        await made.submit("x@a.example")
+        await collect(made, Peer({"EHLO": "421 4.3.2 no", "HELO": "421 4.3.2 no"}))
+        assert (held(made), made.observer.count(Verb.ATTEMPTED)) == (1, 0)
+
+
+async def test_a_stop_ends_the_session_between_two_messages() -> None:
+    async with kit() as made:
+        for number in range(5):
+            await made.submit(f"x{number}@a.example")
+        peer = Peer()
+        await collect(made, peer, lambda: len(peer.messages) == 2)
+        await made.until(lambda: held(made) == 3)
+        assert (len(peer.messages), peer.log[-1]) == (2, "QUIT")
+
+
+async def test_a_cancelled_session_gives_its_mail_back() -> None:
+    async with kit() as made:
+        for number in range(5):
+            await made.submit(f"x{number}@a.example")
+        task = asyncio.ensure_future(collect(made, Peer({"RCPT x2@a.example": None})))
+        await made.heard(Verb.DELIVERED, 2)
+        await turns()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await made.until(lambda: held(made) == 3 and not made.deliverer.active)
