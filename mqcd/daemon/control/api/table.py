@@ -98,6 +98,7 @@ QUEUE: Table = {
         GET: Operation(
             name="readContent",
             summary="The content of a message, octet for octet. For root and the server's user alone.",
+            role=Role.OPERATE,
             gives=MESSAGE,
             errors=[HTTPStatus.FORBIDDEN, _SPID],
         )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from mqcd.page.api.calls import DESCRIPTION, LOOK_MS
+from mqcd.daemon.control.api.openapi import describe
+from mqcd.daemon.control.api.table import TABLE
+from mqcd.page.access.tokens import Role
+from mqcd.page.api.calls import DESCRIPTION, LOOK_MS, Calls
 from mqcd.page.api.proxy import MOST_LIVE
 from mqcd.page.client import Answer
 from tests.fakes.control import described, refusal, said
@@ -22,6 +25,17 @@ async def test_the_description_is_the_servers_with_tokens(site: Site) -> None:
     assert {"401", "403", "429"} <= operation["responses"].keys()
     assert list(operation["responses"]["503"]["content"]) == ["application/problem+json"]
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+
+
+async def test_each_call_of_the_server_has_a_role(site: Site) -> None:
+    site.control.answers[DESCRIPTION] = said(describe(TABLE, "1.0"))
+    calls = Calls(site.control, site.clock)
+    for path, methods in TABLE.items():
+        for method, operation in methods.items():
+            expected = Role(operation.role.value)
+            assert await calls.role_of(method.value, path.replace("{spid}", "A")) is expected
+            assert expected is not Role.READ or method.value == "GET"
+    assert await calls.role_of("GET", "/v1/messages/A/content") is Role.OPERATE
 
 
 async def test_a_newer_servers_calls_are_found(site: Site) -> None:
