@@ -20,6 +20,7 @@ from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.figures import EngineFigures
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Picked
+from mqcd.core.queueing.idempotency import Used, repeated
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.parts import Listed
@@ -31,7 +32,7 @@ from mqcd.eventlog.retention import Retention
 from mqcd.queue.checkpoint.checkpointer import Checkpointer
 from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.disk.space import Space
-from mqcd.queue.keys.turns import Turn, once
+from mqcd.queue.keys.turns import Turn
 from mqcd.queue.memory.engine import engine_figures
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
@@ -220,11 +221,20 @@ class ClusterStore:
             await pressure.ease()
         if why := self.refusing():
             raise StoreUnavailable(why)
-        if submission.key is None:
+        key = submission.key
+        if key is None:
             return await self._take(submission, None)
-        if not live.shard.ready:
+        turn = live.shard.keys.new(key) if live.shard.ready else None
+        if turn is None:
             await self.recovered()
-        return await once(submission, live.shard.keys.turn(submission.key), self._take)
+            known = await live.shard.keys.turn(key)
+            if isinstance(known, Used):
+                return await repeated(submission, known)
+            turn = known
+        try:
+            return await self._take(submission, turn)
+        finally:
+            turn.let_go()
 
     async def _take(self, submission: Submission, turn: Turn | None) -> Sequence[Recipient]:
         live = self._live

@@ -50,6 +50,18 @@ class Keys:
 
     # ------------------------------------------------------------ uses
 
+    def new(self, key: Key) -> Turn | None:
+        """A turn that is held, where the key is certainly new; None = `turn` finds out."""
+        name = key.name
+        if self._turns.under_way(name) or self.live.find(name) is not None:
+            return None
+        if self._files:
+            top = keys.top_of(name)
+            for file in self._files:
+                if file.perhaps(name, top):
+                    return None
+        return self._turns.begin(key)
+
     async def turn(self, key: Key) -> Turn | Used:
         """Wait until no other use is under way; what is remembered of the key, or a turn that is held.
 

@@ -18,7 +18,7 @@ class Turn:
         self._turns = turns
         self.key = key
         self._holders = 1
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[asyncio.Future[None]] | None = None
         turns[key.name] = self
 
     def hold(self) -> None:
@@ -30,14 +30,14 @@ class Turn:
         self._holders -= 1
         if not self._holders:
             del self._turns[self.key.name]
-            for future in self._waiting:
+            for future in self._waiting or ():
                 if not future.done():
                     future.set_result(None)
 
     async def ended(self) -> None:
         """Return when it has ended."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        self._waiting = [*(self._waiting or ()), future]
         await future
 
 
@@ -46,6 +46,14 @@ class Turns:
 
     def __init__(self) -> None:
         self._turns: dict[bytes, Turn] = {}
+
+    def under_way(self, name: bytes) -> bool:
+        """Whether a use of the key is under way."""
+        return name in self._turns
+
+    def begin(self, key: Key) -> Turn:
+        """A turn that is held once; none is under way."""
+        return Turn(self._turns, key)
 
     async def take(self, key: Key) -> Turn:
         """Wait until no other use of the key is under way; the turn that begins then, held once."""

@@ -15,7 +15,6 @@ from mqcd.submit.message.zoning import MAX_SECTION
 MOST = 255
 """Characters of a key."""
 _NAME = b"\nx-mqcd-key"
-_FIELD = re.compile(rb"(?:\A|(?<=\n))x-mqcd-key[ \t]*:((?:[^\n]|\n[ \t])*)\n", re.IGNORECASE)
 _KEY = re.compile(rb"[!-~]{1,%d}" % MOST)
 _MALFORMED = DoorRefused(
     Reason.CONTENT,
@@ -34,13 +33,28 @@ def take_key(content: bytes) -> tuple[str, bytes]:
     """
     end = content.find(b"\r\n\r\n", 0, MAX_SECTION)
     section = content[: end + 2] if end >= 0 else content[:MAX_SECTION]
-    if _NAME not in b"\n" + section.lower() or content.startswith(b"\r\n"):
+    lower = b"\n" + section.lower()
+    start = lower.find(_NAME)
+    if start < 0 or content.startswith(b"\r\n"):
         return "", content
-    found = list(_FIELD.finditer(section))
+    found: list[tuple[int, int, bytes]] = []
+    while start >= 0:
+        stop = _end_of_field(section, start)
+        name, colon, value = section[start:stop].partition(b":")
+        if colon and len(name.rstrip(b" \t")) == len(_NAME) - 1:
+            found.append((start, stop, value.strip()))
+        start = lower.find(_NAME, stop)
     if not found:
         # A longer name.
         return "", content
-    value = found[0][1].strip()
-    if len(found) > 1 or _KEY.fullmatch(value) is None:
+    start, stop, key = found[0]
+    if len(found) > 1 or _KEY.fullmatch(key) is None:
         raise _MALFORMED
-    return value.decode("ascii"), content[: found[0].start()] + content[found[0].end() :]
+    return key.decode("ascii"), content[:start] + content[stop:]
+
+
+def _end_of_field(section: bytes, start: int) -> int:
+    """Where the field ends that begins at `start`, with its line end and its folded lines."""
+    while (end := section.find(b"\n", start) + 1) and section[end : end + 1] in (b" ", b"\t"):
+        start = end
+    return end or len(section)
