@@ -236,13 +236,16 @@ class ClusterStore:
         finally:
             turn.let_go()
 
-    async def _take(self, submission: Submission, turn: Turn | None) -> Sequence[Recipient]:
+    def _take(self, submission: Submission, turn: Turn | None) -> Awaitable[Sequence[Recipient]]:
         live = self._live
-        through, accept = live.pressure.through, live.acceptance.accept
         small = live.staging.in_memory(submission)
-        if small is not None:
-            return await through(lambda: accept(small, turn))
-        staged = await live.staging.stage(submission)
+        if small is None:
+            return self._take_large(submission, turn)
+        return live.pressure.through(lambda: live.acceptance.accept(small, turn))
+
+    async def _take_large(self, submission: Submission, turn: Turn | None) -> Sequence[Recipient]:
+        through, accept = self._live.pressure.through, self._live.acceptance.accept
+        staged = await self._live.staging.stage(submission)
         return await self._see_through([staged], lambda: through(lambda: accept(staged, turn)), turn)
 
     async def _see_through(
@@ -268,7 +271,7 @@ class ClusterStore:
             return result
 
         if turn is not None:
-            turn.hold()
+            turn.holders += 1
 
         task = asyncio.ensure_future(written())
         self._unfinished.add(task)

@@ -211,19 +211,18 @@ def pack_submission(
     attempted: bool = False,
     key: bytes = b"",
 ) -> list[bytes]:
-    """One accepted message: its record lines, its content unless it lies in the spool, its memo, and its key.
+    """One accepted message: its record lines, its key, its content unless it lies in the spool, and its memo.
 
     With `attempted` an attempt for all its recipients begins in this moment, and the frame counts two entries
     for each: the acceptances, then the begins.
     """
     flags = _ATTEMPTED if attempted else 0
-    octets = len(memo)
     if key:
         flags |= _KEYED
-        memo += key
+        lines += key
     if content is None:
-        return [_SUBMISSION.pack(len(lines), 0, spooled, flags, octets) + lines + memo]
-    head = _SUBMISSION.pack(len(lines), len(content), len(content), flags | _INLINE, octets) + lines
+        return [_SUBMISSION.pack(len(lines), 0, spooled, flags, len(memo)) + lines + memo]
+    head = _SUBMISSION.pack(len(lines), len(content), len(content), flags | _INLINE, len(memo)) + lines
     return [head, content, memo] if memo else [head, content]
 
 
@@ -254,19 +253,20 @@ def read_submission(body: memoryview, offset: int) -> tuple[Accepted, int]:
         raise DecodeError("frame ends within a submission's head") from error
     at = offset + SUBMISSION_HEAD
     after = at + lines + inline
-    rest = after + memo
-    end = rest + (KEY_OCTETS if flags & _KEYED else 0)
-    if end > len(body):
+    end = after + memo
+    keyed = KEY_OCTETS if flags & _KEYED else 0
+    if end > len(body) or keyed > lines:
         raise DecodeError("frame ends within a submission")
+    content_at = at + lines
     accepted = Accepted(
         at,
-        bytes(body[at : at + lines]),
-        at + lines,
+        bytes(body[at : content_at - keyed]),
+        content_at,
         size,
         bool(flags & _INLINE),
-        bytes(body[after:rest]),
+        bytes(body[after:end]),
         bool(flags & _ATTEMPTED),
-        bytes(body[rest:end]),
+        bytes(body[content_at - keyed : content_at]),
     )
     return accepted, end
 

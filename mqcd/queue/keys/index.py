@@ -19,7 +19,7 @@ from mqcd.disk.durable import Disk, describe
 from mqcd.queue.format import keys
 from mqcd.queue.keys.file import OpenFile, to_merge
 from mqcd.queue.keys.live import LiveKeys
-from mqcd.queue.keys.turns import Turn, Turns
+from mqcd.queue.keys.turns import Turn, take_turn
 from mqcd.queue.manifest.log import KeyFile
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Keys:
         self._room = room
         self.since = since
         self.live = LiveKeys()
-        self._turns = Turns()
+        self._turns: dict[bytes, Turn] = {}
         self._files: list[OpenFile] = []
         """The oldest first."""
         self.repeats = 0
@@ -53,21 +53,21 @@ class Keys:
     def new(self, key: Key) -> Turn | None:
         """A turn that is held, where the key is certainly new; None = `turn` finds out."""
         name = key.name
-        if self._turns.under_way(name) or self.live.find(name) is not None:
+        if name in self._turns or self.live.find(name) is not None:
             return None
         if self._files:
             top = keys.top_of(name)
             for file in self._files:
                 if file.perhaps(name, top):
                     return None
-        return self._turns.begin(key)
+        return Turn(self._turns, key)
 
     async def turn(self, key: Key) -> Turn | Used:
         """Wait until no other use is under way; what is remembered of the key, or a turn that is held.
 
         Raises StoreUnavailable when that cannot be found out.
         """
-        turn = await self._turns.take(key)
+        turn = await take_turn(self._turns, key)
         name = key.name
         used = self.live.find(name)
         try:
@@ -91,10 +91,6 @@ class Keys:
             if used is not None:
                 return used
         return None
-
-    def add(self, record: bytes) -> None:
-        """The frame with this key is durable."""
-        self.live.add(record)
 
     @property
     def count(self) -> int:

@@ -12,23 +12,20 @@ from mqcd.core.queueing.idempotency import Used, repeated
 class Turn:
     """A use of a key; it ends when all that hold it have let it go."""
 
-    __slots__ = ("_holders", "_turns", "_waiting", "key")
+    __slots__ = ("_turns", "_waiting", "holders", "key")
 
     def __init__(self, turns: dict[bytes, Turn], key: Key) -> None:
         self._turns = turns
         self.key = key
-        self._holders = 1
+        self.holders = 1
+        """How many hold it: each lets it go once."""
         self._waiting: list[asyncio.Future[None]] | None = None
         turns[key.name] = self
 
-    def hold(self) -> None:
-        """One more."""
-        self._holders += 1
-
     def let_go(self) -> None:
         """One less."""
-        self._holders -= 1
-        if not self._holders:
+        self.holders -= 1
+        if not self.holders:
             del self._turns[self.key.name]
             for future in self._waiting or ():
                 if not future.done():
@@ -41,25 +38,11 @@ class Turn:
         await future
 
 
-class Turns:
-    """Of one queue."""
-
-    def __init__(self) -> None:
-        self._turns: dict[bytes, Turn] = {}
-
-    def under_way(self, name: bytes) -> bool:
-        """Whether a use of the key is under way."""
-        return name in self._turns
-
-    def begin(self, key: Key) -> Turn:
-        """A turn that is held once; none is under way."""
-        return Turn(self._turns, key)
-
-    async def take(self, key: Key) -> Turn:
-        """Wait until no other use of the key is under way; the turn that begins then, held once."""
-        while (other := self._turns.get(key.name)) is not None:
-            await other.ended()
-        return Turn(self._turns, key)
+async def take_turn(turns: dict[bytes, Turn], key: Key) -> Turn:
+    """Wait until no other use of the key is under way; the turn that begins then, held once."""
+    while (other := turns.get(key.name)) is not None:
+        await other.ended()
+    return Turn(turns, key)
 
 
 async def once(

@@ -8,14 +8,13 @@ outcome-unknown, though perhaps nothing was sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from sys import intern
 from typing import NamedTuple
 
 from mqcd.core.model import Area, Recipient
 from mqcd.core.ports import FindConnection, Reservation
-from mqcd.core.queueing.idempotency import NAME_OCTETS
 from mqcd.core.queueing.spid import is_several
 from mqcd.core.queueing.transition import arrived
 from mqcd.core.smtp.reply import Refused, Reply
@@ -41,14 +40,14 @@ class Message(NamedTuple):
     recipients: list[Recipient]
     lines: list[bytes]
     octets: int
-    """Of its lines."""
+    """Of its lines, and of its key behind them."""
     parts: list[bytes]
     """Its part of a frame's body."""
     size: int
     inline: bool
     """Whether its content lies in the frame, not in the spool."""
     memo: int
-    """Octets of the fields that only its events have, and of its key."""
+    """Octets of the fields that only its events have."""
 
 
 def _waits(recipient: Recipient) -> bool:
@@ -104,8 +103,8 @@ class Acceptance:
         elif envelope.session or envelope.message_id:
             memo = record.join(envelope.session, envelope.message_id).encode()
         parts = pack_submission(joined, content, size, memo, attempted=reserved is not None, key=key)
-        octets = len(memo) + len(key)
-        return Message(recipients, lines, len(joined), parts, size, content is not None, octets)
+        octets = len(joined) + len(key)
+        return Message(recipients, lines, octets, parts, size, content is not None, len(memo))
 
     async def accept(self, staged: Staged, turn: Turn | None = None) -> Sequence[Recipient]:
         """Write an ACCEPT frame; `turn`: the use of the submission's key."""
@@ -117,7 +116,8 @@ class Acceptance:
         def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
             self.arrive(message, segment, ordinal, body + SUBMISSION_HEAD, attempted=reserved is not None)
             if turn is not None:
-                self._remember(message, key, at, segment, turn)
+                shard.keys.live.add(keys.in_segment(use, segment.number))
+                turn.let_go()
             shard.observer.accepted(at, recipients)
             if reserved is None:
                 shard.notify()
@@ -126,16 +126,12 @@ class Acceptance:
             content = staged.content
             reserved.use(content if content is not None and len(content) <= _HELD else None)
 
-        def failed() -> None:
-            if reserved is not None:
-                reserved.release()
-            if turn is not None:
-                turn.let_go()
-
-        key = b""
+        failed, key, use = None if reserved is None else reserved.release, b"", b""
         if turn is not None:
-            turn.hold()
+            turn.holders += 1
+            failed = _all_of(turn.let_go, failed)
             key = turn.key.name + turn.key.digest()
+            use = keys.pack_use(key, recipients[0].envelope.spid, at)
         try:
             message = self._message(staged, recipients, reserved, key)
             if message.octets + message.inline * message.size + message.memo > shard.journal.largest_frame:
@@ -143,17 +139,11 @@ class Acceptance:
             entries = len(recipients) * (1 if reserved is None else 2)
             written = shard.journal.append(Kind.ACCEPT, message.parts, entries, at, placed, failed)
         except BaseException:
-            failed()
+            if failed is not None:
+                failed()
             raise
         await written
         return recipients
-
-    def _remember(self, message: Message, key: bytes, at: int, segment: Segment, turn: Turn) -> None:
-        """The key of a message that is durable is used."""
-        name, digest = key[:NAME_OCTETS], key[NAME_OCTETS:]
-        spid = message.recipients[0].envelope.spid
-        self._shard.keys.add(keys.pack(name, digest, spid, min(at // 1000, keys.LATEST), segment.number))
-        turn.let_go()
 
     def _reserve(self, recipients: list[Recipient]) -> Reservation | None:
         """A connection for a message that may be tried at once: older new mail goes first."""
@@ -203,3 +193,15 @@ class Acceptance:
         if not recipients[0].linked:
             shard.references.accepted(recipients[0].envelope.spid, len(recipients))
         return content_at + size * inline + memo
+
+
+def _all_of(first: Callable[[], None], second: Callable[[], None] | None) -> Callable[[], None]:
+    """Both calls as one."""
+    if second is None:
+        return first
+
+    def both() -> None:
+        first()
+        second()
+
+    return both

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
-from mqcd.core.queueing.idempotency import NAME_OCTETS
 from mqcd.queue.format import keys
 from mqcd.queue.format.frame import Accepted, BegunEntry, Locator
 from mqcd.queue.format.record import Glance, key_of
@@ -73,8 +72,7 @@ class LiveEntries(Fold[_Lines]):
 
     def keyed(self, segment: Segment, part: Accepted, at: int) -> None:
         """See `Fold`."""
-        name, digest = part.key[:NAME_OCTETS], part.key[NAME_OCTETS:]
-        self.keys += keys.pack(name, digest, spid_in(part), min(at // 1000, keys.LATEST), segment.number)
+        self.keys += keys.in_segment(keys.pack_use(part.key, spid_in(part), at), segment.number)
 
     def missed(self, line: bytes, segment: int, ordinal: int) -> None:
         """See `Fold`."""

@@ -12,7 +12,7 @@ from mqcd.core.errors import DecodeError
 from mqcd.core.model import Key
 from mqcd.core.queueing.idempotency import DIGEST_OCTETS, NAME_OCTETS, Used
 from mqcd.core.queueing.spid import format_spid, parse_spid
-from mqcd.queue.keys.turns import Turn, Turns
+from mqcd.queue.keys.turns import Turn, take_turn
 
 _NAME_END = 2 * NAME_OCTETS
 _DIGEST_END = _NAME_END + 2 * DIGEST_OCTETS
@@ -42,7 +42,7 @@ class StoredKeys:
 
     def __init__(self, since: Callable[[], int]) -> None:
         """`since`: uses of before this time are forgotten, s."""
-        self._turns = Turns()
+        self._turns: dict[bytes, Turn] = {}
         self._since = since
         self._used: dict[bytes, tuple[Used, int]] = {}
         """By name, about in the order of use: the use, and the SPID of its document."""
@@ -54,7 +54,7 @@ class StoredKeys:
 
     async def turn(self, key: Key) -> Turn | Used:
         """Wait until no other use is under way; what is remembered of the key, or a turn that is held."""
-        turn = await self._turns.take(key)
+        turn = await take_turn(self._turns, key)
         known = self._used.get(key.name)
         if known is None or known[0].at < self._since():
             return turn
