@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,15 +21,14 @@ from typing import Any
 from mqcd.core.events import Verb, format_time
 from mqcd.core.queueing.spid import shard_of, time_of
 from mqcd.disk.durable import Disk, describe
-from mqcd.eventlog.files import parse
+from mqcd.eventlog.reading import Series, lines_with, pieces_of, series_of
 
 _MARGIN_MS = 600_000
 """How far a SPID may be ahead of its server's clock."""
-_PACKED, _UNPACKED = 1 << 18, 1 << 20
-"""Octets of a file that are read, and unpacked, at a time."""
+_PACKED = 1 << 18
+"""Octets of a file that are read at a time."""
 _HEAD = 4096
 """Octets that hold the first event of a file."""
-_GZIP = 31
 _ENDS = frozenset({Verb.DELIVERED, Verb.REPORTED, Verb.DISCARDED})
 """After these nothing happens to a recipient."""
 _REPORT_ENDS = _ENDS | {Verb.BOUNCED, Verb.EXPIRED}
@@ -38,8 +36,6 @@ _REPORT_ENDS = _ENDS | {Verb.BOUNCED, Verb.EXPIRED}
 
 Event = dict[str, Any]
 """See docs/events.md."""
-_Series = list[tuple[int, Path]]
-"""Event files of one shard by number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +57,7 @@ def history(disk: Disk, directory: Path, spid: int, unfiled: Iterable[str | byte
     found: dict[str, Event] = {}
     unread: list[str] = []
     own = shard_of(spid)
-    series = _series(disk, directory)
+    series = series_of(disk, directory)
     for key in sorted(series, key=lambda each: (each[1] != own, each)):
         for _, path in _from(disk, series[key], format_time(time_of(spid) - _MARGIN_MS)):
             _add(found, _of_file(disk, path, spid, unread))
@@ -106,19 +102,7 @@ def _is_over(events: Iterable[Event]) -> bool:
     return bool(accepted) and len(ended) >= accepted
 
 
-def _series(disk: Disk, directory: Path) -> dict[tuple[str, int], _Series]:
-    """The files of transitions, by node and shard."""
-    series: dict[tuple[str, int], _Series] = {}
-    for name in disk.names(directory) if disk.is_dir(directory) else ():
-        file = parse(name)
-        if file is not None and not file.best_effort:
-            series.setdefault((file.node, file.shard), []).append((file.number, directory / name))
-    for files in series.values():
-        files.sort()
-    return series
-
-
-def _from(disk: Disk, files: _Series, moment: str) -> _Series:
+def _from(disk: Disk, files: Series, moment: str) -> Series:
     """The files from the last one on that begins before a moment. There may be a hundred thousand."""
     low, high = 0, len(files)
     while low < high:
@@ -137,7 +121,7 @@ def _from(disk: Disk, files: _Series, moment: str) -> _Series:
 def _begins(disk: Disk, path: Path) -> str:
     """When the first event of a file happened; "" if it has none that can be read."""
     try:
-        line = next(_lines(_pieces(disk, path, _HEAD), b""), b"{}")
+        line = next(lines_with(pieces_of(disk, path, _HEAD), b""), b"{}")
         event = json.loads(line)
         return str(event.get("at", ""))
     except (OSError, zlib.error, ValueError):
@@ -146,7 +130,7 @@ def _begins(disk: Disk, path: Path) -> str:
 
 def _of_file(disk: Disk, path: Path, spid: int, unread: list[str]) -> Iterator[bytes]:
     try:
-        yield from _lines(_pieces(disk, path, _PACKED), event_needle(spid))
+        yield from lines_with(pieces_of(disk, path, _PACKED), event_needle(spid))
     except FileNotFoundError:
         # The event log's retention has removed it meanwhile.
         return
@@ -154,35 +138,3 @@ def _of_file(disk: Disk, path: Path, spid: int, unread: list[str]) -> Iterator[b
         unread.append(describe(error))
     except zlib.error as error:
         unread.append(f"{path}: {error}")
-
-
-def _pieces(disk: Disk, path: Path, octets: int) -> Iterator[bytes]:
-    """A file's text in pieces. Raises OSError, zlib.error."""
-    unpacker = zlib.decompressobj(_GZIP)
-    fd = disk.open(path, os.O_RDONLY)
-    try:
-        offset = 0
-        while packed := disk.pread(fd, octets, offset):
-            offset += len(packed)
-            while packed:
-                yield unpacker.decompress(packed, _UNPACKED)
-                packed = unpacker.unconsumed_tail
-        if not unpacker.eof:
-            raise zlib.error("the file is cut off")
-    finally:
-        disk.close(fd)
-
-
-def _lines(pieces: Iterable[bytes], needle: bytes) -> Iterator[bytes]:
-    """The lines that hold the needle."""
-    rest = b""
-    for piece in pieces:
-        whole, _, rest = (rest + piece).rpartition(b"\n")
-        at = whole.find(needle)
-        while at >= 0:
-            start = whole.rfind(b"\n", 0, at) + 1
-            end = whole.find(b"\n", at)
-            line = whole[start : end if end >= 0 else len(whole)]
-            if line:
-                yield line
-            at = whole.find(needle, start + len(line) + 1)

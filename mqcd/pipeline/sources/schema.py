@@ -47,6 +47,7 @@ FIELDS: tuple[tuple[str, pa.DataType], ...] = (
     ("client", pa.string()),
     ("user", pa.string()),
     ("zone", pa.string()),
+    ("tenant", pa.string()),
     ("tls", pa.string()),
     ("attempt", pa.int32()),
     ("destination", pa.string()),

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from mqcd.core.address import normal_domain
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import SCHEMA_VERSION, Verb, format_time, site_of
+from mqcd.core.labels import TENANT, value_of
 from mqcd.core.smtp.classes import class_of
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.pseudonyms import Pseudonyms
@@ -31,7 +32,7 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 _KEPT = 4096
 """Record lines remembered: a verdict at the first attempt repeats the line of the acceptance."""
 _PERCENT, _QUOTE, _BACKSLASH = b'%"\\'
-_ADDRESS, _USER, _SENDER = 11, 20, 24
+_ADDRESS, _USER, _LABELS, _SENDER = 11, 20, 23, 24
 """Where recipient, user and sender stand in a record line."""
 
 
@@ -162,6 +163,9 @@ def _common(line: bytes, names: Pseudonyms | None) -> _Common:
             addresses = record.unescape(fields[_SENDER]), address
             for place in (_ADDRESS, _USER, _SENDER):
                 fields[place] = names.address(record.unescape(fields[place]))
+        tenant = value_of(record.unescape(fields[_LABELS]), TENANT) if fields[_LABELS] else ""
+        if tenant and names is not None:
+            tenant = names.address(tenant)
         if not _is_json(line):
             fields = [_json(each) for each in fields]
         domain = _name(normal_domain(address[address.rfind("@") + 1 :])) if "@" in address else '""'
@@ -171,6 +175,7 @@ def _common(line: bytes, names: Pseudonyms | None) -> _Common:
             f',"spid":"{spid}","qid":{qid},"sender":"{sender}","recipient":"{shown}","domain":{domain},'
             f'"size":{size},"origin":"{record.ORIGIN_OF[origin]}"'
             f"{_field('listener', listener)}{_field('client', client)}{_field('user', user)}"
+            f"{_field('tenant', _quoted(tenant)[1:-1])}"
         )
         return _Common(
             recipient=recipient,

@@ -197,6 +197,7 @@ async def test_every_verb_and_every_field_comes_from_a_full_record(rig: Rig) -> 
         client="192.0.2.9",
         user="joe",
         tls="TLSv1.3",
+        labels="tenant=acme",
         session="mx-1",
         message_id="<a@example.com>",
     )
