@@ -10,6 +10,7 @@ import click
 from mqcd import __version__
 from mqcd.cli.conf import conf
 from mqcd.cli.explain import explain
+from mqcd.cli.feed import feed
 from mqcd.cli.importing import bring_in
 from mqcd.cli.options import Place, takes_place
 from mqcd.cli.page import page
@@ -52,7 +53,7 @@ for command in (
     pipeline,
 ):
     cli.add_command(command)
-for command in (page, sendmail, mailq):
+for command in (page, feed, sendmail, mailq):
     cli.add_command(command)
 
 

@@ -78,6 +78,8 @@ def _exposed(conf: pathlib.Path, settings: Settings) -> Iterator[tuple[str, str]
     page = settings.ops.page
     key = "certfile" if page.keyfile is None else "keyfile"
     yield from _open_file(f"ops/page@{key}", page.keyfile or page.certfile)
+    for index, hook in enumerate(settings.ops.feeds.webhooks, start=1):
+        yield from _open_file(f"ops/feeds/webhooks/webhook[{index}]@secretfile", hook.secretfile)
     yield from _open_file("ops/events/hashkey@file", settings.ops.events.hashkey)
 
 

@@ -28,6 +28,7 @@ from mqcd.core.queueing.holding import Holding
 from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
+from mqcd.daemon.companions.companions import Companions, companions_of
 from mqcd.daemon.control.held import HeldRequests
 from mqcd.daemon.control.keeping import Keeping
 from mqcd.daemon.control.pages import Pages
@@ -49,7 +50,6 @@ from mqcd.daemon.listeners.listenertls import Loaded as Tls
 from mqcd.daemon.listeners.local import LocalMail
 from mqcd.daemon.making import Parts, make_batches, make_deliverer, make_rules
 from mqcd.daemon.observers import Observers
-from mqcd.daemon.page.keeper import PageKeeper, bind_page, terms_of
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.shards.role import Role
 from mqcd.daemon.storing import make_store
@@ -84,7 +84,7 @@ _BATCHES, _GRACES = "operators' actions", "the end of removals"
 _RULES = "the watch for rules"
 _LOSSY = "the log of refusals and connections"
 _MAILDROP = "the maildrop"
-_PAGE = "the page's process"
+_COMPANIONS = "processes beside the server"
 
 
 class Server:
@@ -148,7 +148,7 @@ class Server:
         self._control = HttpServer(self._pages.for_commands(), clock, most=AT_ONCE)
         self.ops_port = settings.ops.port
         """TCP port of the pages; the bound one once bound."""
-        self._page: PageKeeper | None = None
+        self._companions: Companions | None = None
         """None: it is not wanted, or the front process of several shards has it."""
 
     def _make_doors(self, observer: Observer, resolver: Resolver) -> Doors:
@@ -218,8 +218,7 @@ class Server:
         ops = self.settings.ops
         with at_port(self._conf, OPS, ops.interface, ops.port):
             self.ops_port = await self._http.bind(ops.interface, ops.port)
-        if sockets := await bind_page(self.settings, self._conf):
-            self._page = PageKeeper(terms_of(self.settings), sockets, self._clock)
+        self._companions = await companions_of(self.settings, self._conf, self._clock)
         for door, at in self._doors_at_ports():
             if given := self._given.get(door.settings.name):
                 door.adopt(given)
@@ -279,8 +278,8 @@ class Server:
             raise
         self._log_event("listening", name="control", address=str(self.settings.ops.control.path))
         await self._shared.listen(place_of(self._conf, CONTROL))
-        if self._page is not None:
-            self.guard.spawn(_PAGE, self._page.run())
+        if self._companions:
+            self.guard.spawn(_COMPANIONS, self._companions.run())
 
     async def _listen_to_programs(self) -> None:
         if self.local is not None:
@@ -397,7 +396,7 @@ class Server:
         if self._balance is not None:
             self._balance.close()
         self._log_event("stopping")
-        page = asyncio.ensure_future(self.guard.end(_PAGE))
+        companions = asyncio.ensure_future(self.guard.end(_COMPANIONS))
         await within(
             self._clock,
             GRACE_MS + _SETTLE_MS,
@@ -420,9 +419,9 @@ class Server:
         await within(self._clock, left, "the queue", closing)
         self.keeping.close()
         self._observers.audit.close(_AUDIT_SECONDS)
-        await page
-        if self._page is not None:
-            self._page.close()
+        await companions
+        if self._companions is not None:
+            self._companions.close()
         await self._http.stop()
         await self._control.stop()
         self._socket.close()

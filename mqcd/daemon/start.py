@@ -22,7 +22,9 @@ from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError, MqcdError, StoreUnavailable
 from mqcd.core.events import format_time
+from mqcd.daemon.companions.companions import Companions
 from mqcd.daemon.derived import ops_hosts
+from mqcd.daemon.feeds.terms import check_feeds
 from mqcd.daemon.host.descriptors import raise_limit
 from mqcd.daemon.host.loop import run_loop
 from mqcd.daemon.host.privileges import SystemIdentity, take_identity
@@ -30,7 +32,7 @@ from mqcd.daemon.listeners.filters import check_filters
 from mqcd.daemon.listeners.listed import check_listed
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.listeners.tlsfiles import check_tls_files
-from mqcd.daemon.page.keeper import PageKeeper, bind_page, terms_of
+from mqcd.daemon.page.keeper import bind_page
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.process import Load, freeze_program, run_server, tune_interpreter
 from mqcd.daemon.shards import division
@@ -138,6 +140,7 @@ class _Shards:
         ops = settings.ops
         with at_port(self._conf, OPS, ops.interface, ops.port):
             found[FRONT] = [list(await bind(ops.interface, ops.port))]
+        check_feeds(settings)
         found[FRONT].append(await bind_page(settings, self._conf))
         return found
 
@@ -234,7 +237,7 @@ class _Shards:
             _log_listening(output, clock, "ops", address=ops[0], port=ops[1])
             _log_listening(output, clock, "control", address=str(settings.ops.control.path))
             part.say(State.RUNNING)
-            await self._until(ended, PageKeeper(terms_of(settings), part.sockets[1], clock))
+            await self._until(ended, Companions(settings, part.sockets[1], clock))
         except (ConfigError, OSError) as error:
             log.error("the pages cannot be served: %s", error)
             return 1
@@ -246,13 +249,11 @@ class _Shards:
             output.stop()
         return 0
 
-    async def _until(self, ended: asyncio.Event, keeper: PageKeeper) -> None:
-        """Keep the page's process, if one is wanted."""
-        keeping = asyncio.ensure_future(keeper.run()) if self._settings.ops.page.enabled else None
+    async def _until(self, ended: asyncio.Event, companions: Companions) -> None:
+        keeping = asyncio.ensure_future(companions.run())
         await ended.wait()
-        if keeping is not None:
-            keeping.cancel()
-            await asyncio.wait([keeping])
+        keeping.cancel()
+        await asyncio.wait([keeping])
 
 
 def _log_listening(output: Log, clock: SystemClock, name: str, **fields: str | int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from mqcd.config.blocks import default_of
 from mqcd.config.checks.faults import Faults
+from mqcd.config.checks.feeds import feeds
 from mqcd.config.checks.lmtp import lmtp_of_listeners
 from mqcd.config.checks.odmr import odmr_of_listeners
 from mqcd.config.checks.page import page, with_page
@@ -427,6 +428,7 @@ _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     lmtp_of_listeners,
     odmr_of_listeners,
     page,
+    feeds,
 )
 _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (
     _listener_names,

@@ -99,6 +99,11 @@ PYTHON_CLASS = Pattern(
     r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)?",
     "module:Class, a class as Python imports it",
 )
+URL = Pattern(
+    "URL",
+    r"https?://[^\s|<>\"@]+",
+    "a URL such as https://host.example/path, without a user or password in it",
+)
 REDIRECT = Pattern("mail address", rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for none")
 
 

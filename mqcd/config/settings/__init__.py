@@ -55,9 +55,12 @@ from mqcd.config.settings.ops import (
     AdviceSettings,
     ControlSettings,
     EventsSettings,
+    FeedsSettings,
     MetricsSettings,
     OpsSettings,
     PageSettings,
+    TracesSettings,
+    WebhookSettings,
 )
 from mqcd.config.settings.queue import (
     CLUSTER,
@@ -99,6 +102,7 @@ __all__ = [
     "Direction",
     "DnsSettings",
     "EventsSettings",
+    "FeedsSettings",
     "HeldDomainSettings",
     "HostPattern",
     "HostPort",
@@ -143,6 +147,8 @@ __all__ = [
     "Suppressing",
     "TenantBy",
     "TlsPolicy",
+    "TracesSettings",
+    "WebhookSettings",
     "ZoneMatchSettings",
     "ZoneSettings",
 ]

@@ -5,11 +5,12 @@
 import dataclasses
 import pathlib
 
-from mqcd.config.blocks import block, setting
-from mqcd.config.kinds.fields import PORT, YES_NO, Count, Duration, FilePath, Listed, Optional, Size
-from mqcd.config.kinds.names import GROUP, HOST_NAME, NAME, Address
+from mqcd.config.blocks import block, many, setting
+from mqcd.config.kinds.fields import PORT, YES_NO, Choice, Count, Duration, FilePath, Listed, Optional, Size
+from mqcd.config.kinds.names import GROUP, HOST_NAME, NAME, QUOTA_MATCH, URL, Address
 from mqcd.config.settings.logs import LogSettings
-from mqcd.core.units import DAY, GIB
+from mqcd.core.events import Verb
+from mqcd.core.units import DAY, GIB, MINUTE, SECOND
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +104,69 @@ class PageSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class WebhookSettings:
+    """A URL that events of the log are sent to."""
+
+    name: str = setting(
+        "",
+        "name of the webhook in requests and log; must be given",
+        NAME,
+        at="@name",
+        required=True,
+    )
+    url: str = setting("", "where its requests go; must be given", URL, at="@url", required=True)
+    secretfile: pathlib.Path | None = setting(
+        None,
+        "file with the secrets that requests are signed with, one a line; none = not signed",
+        Optional(FilePath()),
+        at="@secretfile",
+    )
+    events: tuple[Verb, ...] = setting(
+        (), "verbs of the events that are sent; none = all", Listed(Choice(Verb)), at="@events"
+    )
+    tenants: tuple[str, ...] = setting(
+        (), "tenants whose events are sent; none = all", Listed(QUOTA_MATCH), at="@tenants"
+    )
+    most: int = setting(500, "events of one request; 1 to 10000", Count(least=1, most=10_000), at="@most")
+    timeout: int = setting(
+        10 * SECOND,
+        "how long a reply is waited for; 1s to 10m",
+        Duration(least=SECOND, most=10 * MINUTE),
+        at="@timeout",
+    )
+    from_start: bool = setting(
+        False,
+        "Y: a new webhook begins with the oldest event there is, not with the next one",
+        YES_NO,
+        at="@from_start",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TracesSettings:
+    """Traces of messages for OpenTelemetry, made of the event log."""
+
+    endpoint: str | None = setting(
+        None,
+        "URL of a collector of OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; none = no traces",
+        Optional(URL),
+        at="@endpoint",
+    )
+    most: int = setting(500, "events of one request; 1 to 10000", Count(least=1, most=10_000), at="@most")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class FeedsSettings:
+    """The event log, sent on by a process of its own."""
+
+    rootpath: pathlib.Path = setting(
+        pathlib.Path("%DIRVAR%/feeds"), "directory of the feeds' positions in the event log", FilePath()
+    )
+    webhooks: tuple[WebhookSettings, ...] = many(WebhookSettings, "webhook")
+    traces: TracesSettings = block(TracesSettings())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class OpsSettings:
     """Operation: metrics, health, log, events."""
 
@@ -118,3 +182,4 @@ class OpsSettings:
     advice: AdviceSettings = block(AdviceSettings())
     control: ControlSettings = block(ControlSettings())
     page: PageSettings = block(PageSettings())
+    feeds: FeedsSettings = block(FeedsSettings())

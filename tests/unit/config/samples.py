@@ -12,6 +12,7 @@ HOST = "mx.example.org"
 
 # Left out, they give remarks of their own.
 _NEEDED = {
+    "webhook": ' name="a" url="https://a.example/"',
     "listener": ' interface="127.0.0.1"',
     "relay": ' address="relay.example.net"',
     "remotenet": ' ip="192.0.2.0/24"',

@@ -29,6 +29,7 @@ from mqcd.config.settings import (
     ShardSettings,
     Source,
     SslSettings,
+    WebhookSettings,
     ZoneMatchSettings,
     ZoneSettings,
 )
@@ -179,6 +180,7 @@ NAMED = {
     DestinationSettings,
     HeldDomainSettings,
     ReplyRuleSettings,
+    WebhookSettings,
 }
 """Blocks that are there only if they are written."""
 
@@ -198,6 +200,7 @@ def test_an_empty_element_has_its_default(place: Place) -> None:
             *deliver.zones,
             *deliver.destinations,
             *settings.queue.held,
+            *settings.ops.feeds.webhooks,
             *deliver.rules,
         )
         [item] = items

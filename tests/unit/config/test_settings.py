@@ -23,6 +23,7 @@ from mqcd.config.settings import (
     Settings,
     ShardSettings,
     SslSettings,
+    WebhookSettings,
     ZoneMatchSettings,
     ZoneSettings,
 )
@@ -61,6 +62,7 @@ ALL: set[type[Any]] = {
     QuotaSettings,
     ServerNetworkSettings,
     ShardSettings,
+    WebhookSettings,
 }
 
 

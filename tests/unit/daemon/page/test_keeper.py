@@ -13,7 +13,9 @@ import pytest
 
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError
-from mqcd.daemon.page.keeper import PageKeeper, bind_page, check_page, terms_of
+from mqcd.daemon.companions.companion import Companion
+from mqcd.daemon.companions.companions import PAGE
+from mqcd.daemon.page.keeper import bind_page, check_page, terms_of
 from mqcd.net.clock import SystemClock
 from mqcd.page.requirements import check_packages
 from tests.unit.config.samples import loaded
@@ -40,7 +42,7 @@ async def ask(port: int) -> bytes:
 async def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     sockets = await bind_page(settings, None)
-    keeper = PageKeeper(terms_of(settings), sockets, SystemClock())
+    keeper = Companion(PAGE, "the page", terms_of(settings), sockets, SystemClock())
     with ExitStack() as opened:
         opened.callback(keeper.close)
         port = sockets[0].getsockname()[1]

@@ -1,0 +1,127 @@
+"""One feed: reads, sends, and notes how far it has come; waits where there is nothing, or the receiver fails.
+
+Waits between attempts grow from a second to half an hour, each with up to a quarter of it less, so that feeds
+do not come back all at once. A feed never gives up: its events wait as files, as long as the event log's
+retention lets them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from mqcd.core.errors import StoreDamaged
+from mqcd.core.ports import Clock
+from mqcd.disk.durable import describe
+from mqcd.feeds.position import Position, Positions
+from mqcd.feeds.reader import Chooses, Portion, Reader
+from mqcd.feeds.sink import NotTaken, Sink
+
+log = logging.getLogger("mqcd.feeds")
+
+LOOK_MS = 1000
+"""How often the event log is looked at when there is nothing to send."""
+FIRST_WAIT_MS, LONGEST_WAIT_MS = 1000, 1_800_000
+MOST_OCTETS = 1 << 20
+"""Of the events of a portion, about."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """What a feed is."""
+
+    name: str
+    most: int
+    """Events of a portion."""
+    chooses: Chooses
+    from_start: bool = False
+    """Whether a new feed begins with the oldest event, not with the next one."""
+
+
+class Feed:
+    """Runs until it is cancelled."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        sink: Sink,
+        reader: Reader,
+        positions: Positions,
+        clock: Clock,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._terms = terms
+        self._sink = sink
+        self._reader = reader
+        self._positions = positions
+        self._clock = clock
+        self._chance = chance
+
+    async def run(self) -> None:
+        """Send what there is and what comes."""
+        try:
+            while True:
+                try:
+                    position = await asyncio.to_thread(self._begin)
+                    await self._go_on(position)
+                except (OSError, StoreDamaged) as error:
+                    why = describe(error) if isinstance(error, OSError) else error
+                    log.error("feed %s: %s; it is tried again", self._terms.name, why)
+                await self._clock.sleep(LONGEST_WAIT_MS // 30)
+        finally:
+            await self._sink.close()
+
+    def _begin(self) -> Position:
+        position = self._positions.load(self._terms.name)
+        if position is None:
+            position = Position() if self._terms.from_start else self._reader.newest()
+            self._positions.save(self._terms.name, position)
+        return position
+
+    async def _go_on(self, position: Position) -> None:
+        terms = self._terms
+        while True:
+            portion = await asyncio.to_thread(
+                self._reader.read, position, terms.chooses, terms.most, MOST_OCTETS
+            )
+            if portion is None:
+                await self._clock.sleep(LOOK_MS)
+                continue
+            self._warn(portion, position)
+            if portion.lines:
+                position = await self._send(portion, position)
+            else:
+                position = portion.after
+            await asyncio.to_thread(self._positions.save, terms.name, position)
+
+    def _warn(self, portion: Portion, position: Position) -> None:
+        if portion.damaged:
+            log.error("feed %s: events are left out: %s", self._terms.name, portion.damaged)
+        if portion.after.gaps > position.gaps:
+            text = "feed %s: event files were removed before they were sent; ops/events sets maxage, maxsize"
+            log.error(text, self._terms.name)
+
+    async def _send(self, portion: Portion, position: Position) -> Position:
+        """Hand a portion over, however long that takes. Raises OSError."""
+        wait = FIRST_WAIT_MS
+        since = position.since
+        while True:
+            try:
+                await self._sink.send(portion.lines)
+            except NotTaken as error:
+                text = str(error)
+                since = since or self._clock.now()
+                log.warning(
+                    "feed %s: %d events are not taken: %s", self._terms.name, len(portion.lines), text
+                )
+                failed = replace(position, error=text, since=since)
+                await asyncio.to_thread(self._positions.save, self._terms.name, failed)
+                await self._clock.sleep(max(int(wait * (1 - self._chance() / 4)), error.wait_ms))
+                wait = min(wait * 2, LONGEST_WAIT_MS)
+            else:
+                if since:
+                    log.warning("feed %s: the receiver takes events again", self._terms.name)
+                return replace(portion.after, error="", since=0)
