@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import select
 import signal
@@ -354,6 +355,13 @@ def test_a_retry_is_one_batch_with_one_limit(make_server: MakeServer, make_recei
     assert (status, '"matched":7' in text) == (200, True)
     status, text = server.control.post("/v1/retry", {"no": 1}, 30)
     assert status == 400
+    shards = {int(each["spid"], 16) >> 15 & 255 for each in server.queue_ls()}
+    assert len(shards) > 1
+    limit = sent - 1
+    for flags, changed in ((["--dry-run"], limit), ([], limit), ([], 1)):
+        done = json.loads(server.command("queue", "hold", "--limit", str(limit), *flags, "--json"))
+        assert (done["changed"], done["in_flight"]) == (changed, 0)
+    assert len(server.queue_ls("--area", "held")) == sent
     server.stop()
 
 

@@ -59,7 +59,9 @@ def _carry_out(place: Place, action: str, chosen: Mapping[str, Any], **details: 
 def _summary(action: str, done: Mapping[str, Any], *, dry_run: bool) -> str:
     if not done["matched"]:
         return "nothing matches"
-    busy = f", in flight and left alone: {done['in_flight']}" if done["in_flight"] else ""
+    busy = ""
+    if done["in_flight"]:
+        busy = f", in flight and left alone: {done['in_flight']} (once more takes what waits again by then)"
     if dry_run:
         return f"would be {_DONE[action]}: {done['changed']}{busy}"
     again = "" if action == "undo" else f"; to take it back: mqcd queue undo {done['batch']}"

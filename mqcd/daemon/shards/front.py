@@ -26,7 +26,7 @@ from mqcd.daemon.control.api.operation import LINES
 from mqcd.daemon.control.api.table import TABLE
 from mqcd.daemon.control.asking import ACT_S, ASK_S, Question, Reply, ask, begin, read_whole
 from mqcd.daemon.control.browsing import ROWS
-from mqcd.daemon.control.orders import name_of, parse_order
+from mqcd.daemon.control.orders import Order, name_of, parse_order
 from mqcd.daemon.control.retrying import parse_retry
 from mqcd.daemon.control.ruling import RULES, fields_in
 from mqcd.daemon.shards import merging
@@ -263,7 +263,10 @@ class Front:
 
     async def _batch(self, request: Request, _: Given) -> object:
         """Every shard takes its part of a batch, by one name; all of them carry it out. One that does not
-        answer takes its part up when it is back, if it has recorded it."""
+        answer takes its part up when it is back, if it has recorded it.
+
+        A limit is divided among them by what each would change now: never more are changed than it says.
+        """
         try:
             fields = json.loads(request.body or b"{}")
         except (ValueError, RecursionError) as error:
@@ -272,13 +275,35 @@ class Front:
             raise DecodeError("expected one JSON object")
         dry_run = fields.pop("dry_run", False) is True
         order = parse_order(fields)
-        if order.selection.limit is not None and len(self._paths) > 1 and not dry_run:
-            raise DecodeError("a limit over several shards is not offered: say more exactly what is meant")
         at = order.batch.at or SystemClock().now()
         batch = replace(order.batch, id=name_of(order.batch.action, at), at=at, by="")
-        asked = {**replace(order, batch=batch).fields(), "dry_run": dry_run}
-        replies = await self._ask_all(_passed_on(request, json.dumps(asked).encode()))
-        return merging.batch(_values(replies, whole=True))
+        order = replace(order, batch=batch)
+        if order.selection.limit is None:
+            parts = dict.fromkeys(self._paths, order)
+            return merging.batch(_values(await self._ordered(request, parts, dry_run), whole=True))
+        counted = await self._counted(request, order, order.selection.limit)
+        if not dry_run:
+            parts = {shard: _limited(order, each["changed"]) for shard, each in counted.items()}
+            counted = dict(enumerate(_values(await self._ordered(request, parts, False), whole=True)))
+        return merging.batch(list(counted.values()))
+
+    async def _ordered(self, request: Request, parts: Mapping[int, Order], dry_run: bool) -> Replies:
+        """What the shards answer to their parts of a batch."""
+        bodies = [json.dumps({**order.fields(), "dry_run": dry_run}).encode() for order in parts.values()]
+        asked = [
+            ask(self._paths[shard], _passed_on(request, body))
+            for shard, body in zip(parts, bodies, strict=True)
+        ]
+        return dict(zip(parts, await asyncio.gather(*asked), strict=True))
+
+    async def _counted(self, request: Request, order: Order, limit: int) -> dict[int, Any]:
+        """What each shard would change of a limit, in turn."""
+        counted: dict[int, Any] = {}
+        for shard in self._paths:
+            replies = await self._ordered(request, {shard: _limited(order, limit)}, True)
+            [counted[shard]] = _values(replies, whole=True)
+            limit -= counted[shard]["changed"]
+        return counted
 
     async def _batches(self, request: Request, given: Given) -> object:
         replies = await self._all(request)
@@ -305,6 +330,10 @@ class Front:
                 return json.loads(reply.body)
             silent[shard] = reply
         raise Unanswered(silent)
+
+
+def _limited(order: Order, limit: int) -> Order:
+    return replace(order, selection=replace(order.selection, limit=limit))
 
 
 def _rows(by_shard: Sequence[Sequence[Any]]) -> list[Any]:
