@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mqcd.cli.options import DURATION, Command, Place, as_json, at_place, json_line, takes_place
+from mqcd.cli.queue.opening import is_cluster, open_queue, report_damaged, view_at
 from mqcd.cli.upkeep import drop_to_owner, need_access
 
 if TYPE_CHECKING:
-    from mqcd.config.settings import Settings
     from mqcd.core.selecting.selection import Selection
     from mqcd.core.selecting.where import Where
-    from mqcd.daemon.control.view import View
     from mqcd.queue.admin.transfer.guess import Guess
-    from mqcd.queue.reading.shards import Snapshots
 
 AREAS = ("incoming", "deferred", "bounces", "held", "removed")
 
@@ -84,7 +81,7 @@ def ls(place: Place, /, order: str | None, as_json: bool, **chosen: Any) -> int:
     from mqcd.net.clock import SystemClock
 
     now = SystemClock().now()
-    selection = selection_of(now, **chosen)
+    selection = selection_of(place, now, **chosen)
     count = 0
     with open_queue(place) as queued:
         snapshot = Oldest(queued) if order else queued
@@ -103,13 +100,13 @@ def ls(place: Place, /, order: str | None, as_json: bool, **chosen: Any) -> int:
     return 1 if queued.left_out else 0
 
 
-@queue.command("stat", short_help="Count waiting mail by area, domain, reply or age.")
-@click.option("--by", type=click.Choice(("area", "domain", "reply", "age")), default="area",
+@queue.command("stat", short_help="Count waiting mail by area, destination, domain, reply or age.")
+@click.option("--by", type=click.Choice(("area", "destination", "domain", "reply", "age")), default="area",
               help="Unit of a row; all but area read every record.")  # fmt: skip
 @as_json
 @at_place
 def stat(place: Place, by: str, as_json: bool) -> int:
-    """Count waiting mail in each area, or its ages by recipient domain, last reply or age."""
+    """Count waiting mail in each area, or its ages by destination, recipient domain, last reply or age."""
     if by != "area":
         return _stat_by(place, by, as_json)
     with open_queue(place) as snapshot:
@@ -135,8 +132,13 @@ def _stat_by(place: Place, by: str, as_json: bool) -> int:
     from mqcd.net.clock import SystemClock
 
     now = SystemClock().now()
+    sites: Mapping[str, str] = {}
+    if by == "destination":
+        from mqcd.cli.queue.sites import sites_at
+
+        sites = sites_at(place)
     with open_queue(place) as snapshot:
-        shape = shape_of(snapshot, by, now)
+        shape = shape_of(snapshot, by, now, sites)
     if as_json:
         sys.stdout.write("".join(shape_lines(shape)))
     else:
@@ -158,7 +160,7 @@ def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: 
     from mqcd.daemon.control.retrying import Retry, ask_retry
     from mqcd.net.clock import SystemClock
 
-    selection = selection_of(SystemClock().now(), **chosen)
+    selection = selection_of(place, SystemClock().now(), **chosen)
     control = place.load().settings.ops.control.path
     done = ask_retry(control, Retry(selection=selection, dry_run=dry_run, reason=reason))
     if as_json:
@@ -204,12 +206,12 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     from mqcd.queue.admin.transfer.export import export_view
 
     clock = SystemClock()
-    selection = without_removed(selection_of(clock.now(), **chosen), clock.now())
+    selection = without_removed(selection_of(place, clock.now(), **chosen), clock.now())
     settings = place.load().settings
     place.give_way()
     guessed = None
     with waiting(clock) as progress:
-        if _is_cluster(settings):
+        if is_cluster(settings):
             queue = settings.queue
             need_access(target, drop_to_owner(queue.rootpath), os.R_OK | os.W_OK)
             roots = queue.rootpath, queue.spool.rootpath
@@ -222,7 +224,7 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
         done.damaged += 1
     for spid, text in done.failed.items():
         click.echo(f"{spid:016X}: {text}", err=True)
-    _report_damaged(done.damaged)
+    report_damaged(done.damaged)
     counts = {
         "messages": done.messages,
         "recipients": done.recipients,
@@ -252,30 +254,6 @@ def _guess(roots: tuple[Path, Path]) -> Guess:
         err=True,
     )
     return guessed
-
-
-@contextmanager
-def open_queue(place: Place) -> Iterator[Snapshots | View]:
-    """What a command reads; what it had to leave out is reported at the end."""
-    from mqcd.disk.durable import Disk
-    from mqcd.queue.reading.shards import Snapshots
-
-    settings = place.load().settings
-    place.give_way()
-    snapshot: Snapshots | View
-    if _is_cluster(settings):
-        drop_to_owner(settings.queue.rootpath)
-        snapshot = Snapshots(Disk(), settings.queue.rootpath, settings.queue.spool.rootpath)
-    else:
-        snapshot = view_at(settings, place)
-    try:
-        if snapshot.damage:
-            text = "stretches of the journal are damaged and left out; `mqcd fsck` lists them"
-            click.echo(f"{snapshot.damage} {text}", err=True)
-        yield snapshot
-        _report_damaged(snapshot.damaged_lines + snapshot.missing)
-    finally:
-        snapshot.close()
 
 
 @queue.command("migrate", short_help="Move all mail to another store.")
@@ -315,26 +293,6 @@ def migrate(place: Place, source: Path, target: Path, as_json: bool) -> int:
     return 1 if done.skipped else 0
 
 
-def _is_cluster(settings: Settings) -> bool:
-    from mqcd.config.settings import CLUSTER
-
-    return settings.queue.store.kind == CLUSTER
-
-
-def view_at(settings: Settings, place: Place) -> View:
-    """The queue in another store. Root becomes the user that the server becomes. Raises ConfigError."""
-    from mqcd.cli.upkeep import drop_to_server
-    from mqcd.daemon.control.view import view_of
-
-    drop_to_server(settings)
-    return view_of(settings, place.conf)
-
-
-def _report_damaged(count: int) -> None:
-    if count:
-        click.echo(f"{count} records are damaged or missing, and left out; `mqcd fsck` lists them", err=True)
-
-
 def _for_people() -> bool:
     """Whether standard output is a terminal, or is to be taken for one."""
     return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
@@ -354,14 +312,14 @@ def without_removed(selection: Selection, now: int) -> Selection:
     return replace(selection, where=parse_where(text, before.now if before is not None else now))
 
 
-def selection_of(now: int, **chosen: Any) -> Selection:
+def selection_of(place: Place, now: int, **chosen: Any) -> Selection:
     """What the flags of `selects` say; `now` in ms."""
     from mqcd.core.address import normal_domain
     from mqcd.core.model import Area
     from mqcd.core.selecting.selection import Selection
 
     area, older = chosen["area"], chosen["older"]
-    return Selection(
+    selection = Selection(
         area=Area(area) if area is not None else None,
         spid=chosen["spid"],
         sender=chosen["sender"],
@@ -371,6 +329,11 @@ def selection_of(now: int, **chosen: Any) -> Selection:
         where=_where(chosen["where"], now),
         limit=chosen["limit"],
     )
+    if selection.where is None or "site" not in selection.where.fields:
+        return selection
+    from mqcd.cli.queue.sites import by_domain
+
+    return by_domain(selection, place)
 
 
 def _where(text: str | None, now: int) -> Where | None:
@@ -378,6 +341,6 @@ def _where(text: str | None, now: int) -> Where | None:
     from mqcd.core.selecting.where import parse_where
 
     try:
-        return parse_where(text, now) if text is not None else None
+        return parse_where(text, now, live=True) if text is not None else None
     except DecodeError as error:
         raise click.BadParameter(str(error), param_hint="'--where'") from error

@@ -1,4 +1,4 @@
-"""`queue stat --by`: what waits as a table of ages, by recipient domain, by last reply, or by area.
+"""`queue stat --by`: ages of what waits, by destination, recipient domain, last reply, or by area.
 
 Every record is read once; memory grows with the number of rows, not of recipients.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -89,8 +89,9 @@ class Shape:
         return iter(sorted(self.rows.items(), key=lambda item: (-item[1].total, item[0])))
 
 
-def shape_of(snapshot: Snapshots | View, by: str, now: int) -> Shape:
-    """Count all recipients. `by`: domain, reply or age. Raises StoreBusy."""
+def shape_of(snapshot: Snapshots | View, by: str, now: int, sites: Mapping[str, str]) -> Shape:
+    """Count all recipients. `by`: destination, domain, reply or age; `sites`: those of the domains. Raises
+    StoreBusy."""
     shape = Shape(by, _AREAS if by == "age" else _AGES)
     if by == "age":
         shape.rows = {age: Row([0] * len(_AREAS)) for age in _AGES}
@@ -98,6 +99,7 @@ def shape_of(snapshot: Snapshots | View, by: str, now: int) -> Shape:
     for batch in snapshot.project(Selection(), lambda text, _begun: glimpse(record.halves(text))):
         for area, name, received, octets, reply in batch:
             age = bisect_right(_BOUNDS, now - received)
+            name = sites.get(name) or name
             row = shape.row(_AGES[age] if by == "age" else name)
             row.counts[_AREAS.index(area) if by == "age" else age] += 1
             row.octets += octets
@@ -128,6 +130,7 @@ def _by_reply(own: list[str]) -> Glimpse:
 
 
 _GLIMPSES: dict[str, Callable[[list[str]], Glimpse]] = {
+    "destination": _by_domain,
     "domain": _by_domain,
     "reply": _by_reply,
     "age": lambda own: _glimpse(own, ""),

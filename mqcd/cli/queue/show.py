@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mqcd.cli.options import Place, as_json, at_place, json_line
-from mqcd.cli.queue.commands import message_argument, open_queue, queue
+from mqcd.cli.queue.commands import message_argument, queue
+from mqcd.cli.queue.opening import open_queue
 
 if TYPE_CHECKING:
     from mqcd.daemon.control.message import Message

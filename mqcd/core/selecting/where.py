@@ -221,7 +221,7 @@ def _field(name: str, *, live: bool) -> Field:
         raise DecodeError(f"expected a field ({', '.join(FIELDS)}), not {name}")
     field = FIELDS[name]
     if field is None:
-        raise DecodeError(f"{name} is not recorded yet: no recipient in the queue has it")
+        raise DecodeError(f"{name} follows from DNS and is in no record: name the domains")
     return field
 
 

@@ -170,6 +170,12 @@ async def test_a_condition_chooses(house: House, capfd: pytest.CaptureFixture[st
     assert capfd.readouterr().err == "nothing matches\n"
 
 
+async def test_a_condition_names_sites(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    text = "site ~ 127.0.0.1:* and domain != no.example"
+    assert listed(capfd, house, "--where", text) == ["Dee", "ann", "cho"]
+    assert listed(capfd, house, "--where", "site = mx.example.org") == []
+
+
 async def test_a_condition_that_is_wrong_is_bad_usage(
     house: House, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +239,12 @@ async def test_stat_counts_ages_by_domain(house: House, capfd: pytest.CaptureFix
     assert {age: n for age, n in told["slow.example"]["ages"].items() if n} == {"4h": 1}
     assert {age: n for age, n in told["example.org"]["ages"].items() if n} == {"5m": 2}
     assert told["slow.example"]["oldest"] < told["no.example"]["oldest"]
+
+
+async def test_stat_counts_ages_by_destination(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*house.words, "stat", "--by", "destination", "--json"]) == 0
+    [row] = rows(capfd)
+    assert (row["destination"], row["recipients"], row["ages"]["4h"]) == ("127.0.0.1:9", 4, 1)
 
 
 async def test_stat_counts_by_reply_and_by_age(house: House, capfd: pytest.CaptureFixture[str]) -> None:

@@ -160,7 +160,7 @@ def test_it_selects_the_unusual(text: str, changes: dict[str, Any], selected: bo
         ("client = 10.0.0.0/99", 10, "an IP address, or a network"),
         ("colour = red", 1, "a field (spid, sender, "),
         ("area = held and tag < x", 21, "=, !=, ~ or in after tag"),
-        ("site = x", 1, "site is not recorded yet"),
+        ("site = x", 1, "site follows from DNS"),
         ("domain = a b", 12, "and, or, or the end"),
         ("domain = a and", 15, "a field"),
         ("(domain = a", 12, "and, or, or )"),
