@@ -19,7 +19,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.selecting.rules import SERVER, SITE, RuleAction, StandingRule
 from mqcd.core.selecting.selection import Selection
-from mqcd.core.selecting.where import Compare, Where, parse_where
+from mqcd.core.selecting.where import Compare, Where
 from mqcd.daemon.control.batches import Batches
 from mqcd.daemon.control.orders import Order, name_of
 from mqcd.daemon.control.retrying import LogEvent
@@ -95,27 +95,34 @@ class Replies:
         self._clock = clock
         self._log_event = log_event
         self._new: dict[tuple[RuleAction, str], StandingRule] = {}
-        """By action and condition: what is to be added next, together."""
+        """By action and site: what is to be added next, together."""
+        self._known: dict[tuple[RuleAction, str], str] = {}
+        """By action and site, the id of the rule that was found last."""
         self._adding: asyncio.Task[None] | None = None
         self._full = False
 
     def __call__(self, effect: Effect) -> None:
         """A reply has come; see `deliver.replying`."""
-        action = RuleAction(effect.rule.action.value)
-        where = parse_where(str(Compare(SITE, "=", (effect.site,))), self._clock.now(), live=True)
-        key = action, str(where)
+        key = RuleAction(effect.rule.action.value), effect.site
         if key in self._new or self._stands(*key) or self._is_full():
             return
-        self._new[key] = self._made(effect, action, where)
+        self._new[key] = self._made(effect, *key)
         if self._adding is None:
             self._adding = asyncio.get_running_loop().create_task(self._add())
 
-    def _stands(self, action: RuleAction, where: str) -> bool:
-        now = self._clock.now()
-        return any(
-            rule.action is action and rule.by == SERVER and str(rule.where) == where and not rule.ended(now)
-            for rule in self._book.rules.values()
-        )
+    def _stands(self, action: RuleAction, site: str) -> bool:
+        now, standing = self._clock.now(), self._book.rules
+        known = self._known.get((action, site))
+        if known is not None and known in standing and not standing[known].ended(now):
+            return True
+        # Perhaps another shard's process has made one.
+        where = _at(site)
+        for rule in standing.values():
+            made = rule.by == SERVER and rule.action is action and not rule.ended(now)
+            if made and rule.where.root == where:
+                self._known[action, site] = rule.id
+                return True
+        return False
 
     def _is_full(self) -> bool:
         """Whether no further rule may stand; that is logged once."""
@@ -125,13 +132,13 @@ class Replies:
         self._full = full
         return full
 
-    def _made(self, effect: Effect, action: RuleAction, where: Where) -> StandingRule:
+    def _made(self, effect: Effect, action: RuleAction, site: str) -> StandingRule:
         now, rule = self._clock.now(), effect.rule
         slow = action is RuleAction.SLOW
         return StandingRule(
             id=name_of(action, now),
             action=action,
-            where=where,
+            where=Where(_at(site), now),
             at=now,
             by=SERVER,
             reason=printable(f"reply rule for {effect.reply}")[:MOST_TEXT],
@@ -148,8 +155,14 @@ class Replies:
                 self._new = {key: rule for key, rule in self._new.items() if rule not in added}
                 for rule in added:
                     self._log_event("rule-added", **_about(rule))
+                if len(self._known) > 2 * MOST_RULES:
+                    self._known.clear()
         finally:
             self._adding = None
+
+
+def _at(site: str) -> Compare:
+    return Compare(SITE, "=", (site,))
 
 
 def _missing(there: Mapping[str, StandingRule], rules: Mapping[str, StandingRule]) -> list[StandingRule]:
