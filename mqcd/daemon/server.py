@@ -357,6 +357,7 @@ class Server:
         self.settings = changes.settings
         self._log.reload(self.settings.ops.log)
         self._batches.grace_ms = self.settings.queue.grace
+        self.deliverer.rule(tuple(self.rules.book.rules.values()), self._batches.grace_ms)
         self._http.hosts = ops_hosts(self.settings)
         self._observers.audit.reload(self.settings.deliver, self.settings.report)
         self._reports.reload(self.settings.report)

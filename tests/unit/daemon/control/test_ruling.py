@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from mqcd.cli import main
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
+from mqcd.core.selecting.selection import Selection
 from tests.unit.daemon.support import Running, arrived, running
 
 NOT_NOW = "*@slow.example=450 4.2.1 not now"
@@ -149,6 +151,18 @@ async def test_commands_add_list_and_cancel_rules(tmp_path: Path, capfd: pytest.
         await added(house, action="hold", where="sender = <>")
     assert await asyncio.to_thread(main, ["-c", str(house.conf), "rule", "ls", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["action"] == "hold"
+
+
+async def test_a_reload_changes_the_grace_of_rules(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        await added(house, action="bounce", where="sender = me@here.example")
+        settings = house.server.settings
+        house.server.reload(replace(settings, queue=replace(settings.queue, grace=5000)))
+        await house.send("a@example.com")
+        while not house.server.store.stats()[Area.REMOVED].recipients:
+            await asyncio.sleep(0.001)
+        [each] = [each async for each in house.server.store.scan(Selection())]
+        assert each.due - each.envelope.received < 3_600_000
 
 
 BUSY = '<rules><rule match="421*" action="{}" for="1h"/></rules>'
