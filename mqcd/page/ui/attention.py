@@ -93,10 +93,15 @@ def _paused(state: State) -> Iterator[Finding]:
 
 
 def _disks(state: State) -> Iterator[Finding]:
+    by_free: dict[int, list[str]] = {}
     for root, free in state.view.disks.items():
-        left = full_in_ms(state.samples, root)
+        by_free.setdefault(free, []).append(root)
+    # Roots with the same figure are of one file system.
+    for free, roots in by_free.items():
+        left = full_in_ms(state.samples, roots[0])
         if left is not None and left < _SOON_MS:
-            text = f"The disk below {root} is full in {duration(left)}: {octets(free)} are free"
+            below = " and ".join(roots)
+            text = f"The disk below {below} is full in {duration(left)}: {octets(free)} are free"
             advice = "Find what fills it; mail is refused with 4xx before it is full, and none is lost."
             yield Finding(
                 weight=Weight.ALARM if left < _HOUR_MS else Weight.WARNING, text=text, advice=advice
@@ -118,7 +123,11 @@ def _recent(samples: Sequence[Sample]) -> Sequence[Sample]:
 
 
 def _suspended(state: State) -> Iterator[Finding]:
-    resting = [row for row in state.destinations if row.get("suspended")]
+    suspended = [row for row in state.destinations if row.get("suspended")]
+    if ruled := [row for row in suspended if row.get("rule")]:
+        text = f"By rules, {plural(len(ruled), 'destination is', 'destinations are')} suspended"
+        yield Finding(weight=Weight.NOTE, text=text, link="/rules", label="Rules")
+    resting = [row for row in suspended if not row.get("rule")]
     if not resting:
         return
     worst = max(resting, key=lambda row: (row["waiting"], row["oldest_ms"] or 0))
@@ -147,12 +156,13 @@ def _stuck(state: State) -> Iterator[Finding]:
 
 
 def _failing(state: State) -> Iterator[Finding]:
-    """Most attempts fail."""
+    """Most attempts fail; else, whether more comes in than goes out."""
     grown = growth(_recent(state.samples), "mqcd_replies_total")
     ends = sum(grown.values())
     deferred = {labels: count for labels, count in grown.items() if labels[_VERDICT] == "deferred"}
     put_off = sum(deferred.values())
     if ends < _FEW or put_off < ends / 2:
+        yield from _flood(state)
         return
     by_class: dict[str, float] = {}
     for labels, count in deferred.items():
@@ -248,6 +258,5 @@ _LOOKS: Sequence[Callable[[State], Iterator[Finding]]] = (
     _paused,
     _suspended,
     _failing,
-    _flood,
     _old,
 )

@@ -8,6 +8,7 @@ from starlette.staticfiles import StaticFiles
 from mqcd.page.access.gate import STATIC
 from mqcd.page.parts import Parts
 from mqcd.page.ui.advice import AdvicePages
+from mqcd.page.ui.ages import Ages
 from mqcd.page.ui.destinations import Destinations
 from mqcd.page.ui.events import event_routes
 from mqcd.page.ui.login import login_routes
@@ -25,6 +26,7 @@ def routes(parts: Parts) -> list[BaseRoute]:
     """All of the page."""
     return [
         *Overview(parts.client, parts.recorder).routes(),
+        *Ages(parts.client, parts.clock).routes(),
         *Browser(parts.client, parts.clock).routes(),
         *Acting(parts.client, parts.clock).routes(),
         *BatchPages(parts.client, parts.clock).routes(),

@@ -38,6 +38,7 @@ class ServerPages:
         return [
             Route("/server", self._page),
             Route("/server/state", self._state),
+            Route("/server/drain", self._drain),
             Route("/server/connections", self._connections),
             Route("/server/pause", self._pause, methods=["POST"]),
             Route("/server/loglevel", self._level, methods=["POST"]),
@@ -62,6 +63,9 @@ class ServerPages:
             stuck=stuck,
             now=self._clock.now(),
         )
+
+    async def _drain(self, request: Request) -> Response:
+        return render("parts/drain.html", request, state=await get(self._client, "/v1/state"))
 
     async def _ready(self) -> tuple[bool, str]:
         try:
@@ -113,7 +117,7 @@ def parts(state: Said) -> Sequence[Mapping[str, Any]]:
     """The parts of the server, each with what a pause of it means."""
     value = state.value
     rows = value.get("parts", ()) if isinstance(value, dict) else value or ()
-    blank = {"paused": False, "by": "", "since": None, "reason": ""}
+    blank = {"paused": False, "by": None, "since": None, "reason": None}
     return [
         {**blank, **row, "gloss": PARTS.get(str(row.get("part")), "")}
         for row in rows

@@ -112,7 +112,11 @@ def of_server(word: str) -> dict[str, Answer]:
         "/v1/areas": said([{"area": "removed", "recipients": 2, "bytes": 9, "oldest": AT}]),
         "/v1/destinations": said([destination(word)]),
         "/v1/state": said(
-            {"parts": [{"part": word, "paused": True, "by": word, "since": AT, "reason": word}]}
+            {
+                "parts": [{"part": word, "paused": True, "by": word, "since": AT, "reason": word}],
+                "waiting": 3,
+                "drained": False,
+            }
         ),
         "/v1/recipients": said({"rows": [row, row], "next": word, "left_out": [word]}),
         "/v1/count": said({"recipients": 7, "bytes": 9, "oldest": None}),

@@ -19,6 +19,8 @@ HOSTILE = (
 PAGES = (
     "/",
     "/overview",
+    "/overview/ages",
+    "/server/drain",
     "/queue?where={}&wait=1",
     "/queue?where=spid+%3D+{}&wait=1",
     "/queue/rows?where={}",

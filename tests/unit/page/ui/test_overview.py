@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,7 +75,32 @@ async def test_refreshing_can_be_stopped(open_site: Site) -> None:
     async with open_site.client() as client:
         going, stopped = await client.get("/"), await client.get("/?refresh=off")
     assert any(each.get("hx-trigger") == "every 5s" for each in Seen(going.text).all("div"))
-    assert not any("hx-trigger" in each for each in Seen(stopped.text).all("div"))
+    assert not any("every" in each.get("hx-trigger", "") for each in Seen(stopped.text).all("div"))
+
+
+async def test_ages_are_counted_once_a_minute(open_site: Site) -> None:
+    rows = [{"area": "deferred", "recipients": 9, "bytes": 9, "oldest": None}]
+    open_site.control.answers["/v1/areas"] = said([*rows, {**rows[0], "area": "removed"}])
+    open_site.control.answers["/v1/count"] = said({"recipients": 4, "bytes": 9, "oldest": None})
+    async with open_site.client() as client:
+        seen = [(await client.get("/overview/ages")).text for _ in range(2)]
+        open_site.clock.advance(61_000)
+        await client.get("/overview/ages")
+    assert seen[0] == seen[1]
+    assert re.findall(r'"num">([0-9,]+)', seen[0]) == ["5", "0", "0", "0", "4"]
+    assert [each.path for each in open_site.control.asked].count("/v1/count") == 8
+
+
+async def test_a_long_queue_is_counted_when_asked(open_site: Site) -> None:
+    rows = [{"area": "deferred", "recipients": 1_000_000, "bytes": 9, "oldest": None}]
+    open_site.control.answers["/v1/areas"] = said(rows)
+    open_site.control.answers["/v1/count"] = said({"recipients": 400_000, "bytes": 9, "oldest": None})
+    async with open_site.client() as client:
+        first = Seen((await client.get("/overview/ages")).text)
+        assert [each.path for each in open_site.control.asked].count("/v1/count") == 0
+        then = Seen((await client.get(first.all("button")[0]["hx-get"])).text)
+    assert "1,000,000 recipients" in first.words
+    assert "600,000" in then.words
 
 
 def test_the_worst_comes_first() -> None:
@@ -85,6 +111,11 @@ def test_the_worst_comes_first() -> None:
     assert [weight for weight, _ in listed] == [Weight.ALARM, Weight.WARNING, Weight.NOTE]
     assert "no room" in listed[0][1]
     assert "mx.test" in listed[1][1]
+
+
+def test_a_rule_that_suspends_is_only_noted() -> None:
+    [(weight, words)] = found(sample(0), destinations=[destination("mx.test", rule="suspend-1")])
+    assert (weight, words) == (Weight.NOTE, "By rules, 1 destination is suspended")
 
 
 def test_a_disk_that_fills_is_foretold() -> None:
