@@ -310,7 +310,7 @@ class Deliverer:
                 self._event.set()
                 self._placing.place(started)
                 room = max(room - len(started), 1)
-        most, places = min(room, CLAIMED_AT_ONCE), self._table.places()
+        most, places = min(room, CLAIMED_AT_ONCE), self._table.places(skip)
         claimed = await self._store.claim(most, wall, skip, overdue, received_by, places)
         self._table.enter(claimed)
         if self._terms.stopping:

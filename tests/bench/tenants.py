@@ -53,7 +53,8 @@ async def measure(base: Path, given: argparse.Namespace) -> dict[str, float]:
     routes = {domain: f"{address}:{port}" for domain, address in _ADDRESSES.items()}
     tenant = '<tenant header="X-Tenant">header</tenant>'
     figures: dict[str, float] = {}
-    with servers.mqcd(base, routes, server=tenant) as server:
+    shards = f"<shards>{given.shards}</shards>"
+    with servers.mqcd(base, routes, server=tenant, queue=shards) as server:
         if not given.alone:
             figures["loading_s"] = await traffic.send(server.port, bulk(given.bulk, given.per_message), 20)
             await asyncio.sleep(given.settle)
@@ -88,6 +89,7 @@ def main() -> None:
     parser.add_argument("--singles", type=int, default=10, help="single messages to each next hop")
     parser.add_argument("--pause", type=float, default=0.2, help="seconds that the slow next hop takes")
     parser.add_argument("--settle", type=float, default=5, help="seconds between backlog and single messages")
+    parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--alone", action="store_true", help="without the backlog")
     parser.add_argument("--same", action="store_true", help="all mail of one tenant")
     given = parser.parse_args()

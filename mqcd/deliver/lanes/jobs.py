@@ -26,6 +26,8 @@ class Job:
     """Its turn, by which its lane and named zone order it, and the number of its arrival in the table."""
     limit: Limit | None = None
     """Its sender's."""
+    few: bool = False
+    """It came in although others have to wait outside, since its tenant holds next to nothing."""
     paid: bool = False
     """Its limits have been charged."""
     content: bytes | None = None
@@ -45,6 +47,8 @@ class JobQueue:
     jobs: Ranks[Job] = field(default_factory=Ranks)
     waiting: int = 0
     """Recipients in `jobs`."""
+    few: int = 0
+    """Recipients of jobs that are `few`."""
     aside: int = 0
     """Recipients that wait for their sender's tokens, out of `jobs` meanwhile."""
     turns: TurnOrder = field(default_factory=TurnOrder)
@@ -91,7 +95,8 @@ class JobQueue:
         """Make the first `size` recipients of the first job a job of their own."""
         job = self.jobs.first
         if len(job.recipients) > size:
-            first = Job(job.hop, job.recipients[:size], job.since, order=job.order, limit=job.limit)
+            part, order = job.recipients[:size], job.order
+            first = Job(job.hop, part, job.since, order=order, limit=job.limit, few=job.few)
             job.recipients = job.recipients[size:]
             self.jobs.put_back(first)
 
@@ -167,6 +172,8 @@ class JobQueue:
     def count(self, job: Job, recipients: int) -> None:
         """Adjust the count of waiting recipients of a job."""
         self.waiting += recipients
+        if job.few:
+            self.few += recipients
         if self.limits:
             for limit in self.limits:
                 limit.held += recipients

@@ -75,6 +75,13 @@ class Skip(Mapping[str, int]):
     def __bool__(self) -> bool:
         return bool(self._resting or self._dead or self._barred)
 
+    def takes_few(self, domain: str, most: int) -> bool:
+        """Whether a domain is passed over for its lane's share alone, and fewer than `most` are beyond it."""
+        if self._barred and self._barred.get(domain, 0) > self._from:
+            return False
+        lane = self._lane_of.get(domain)
+        return lane is not None and not lane.suspended and lane.queue.few < most
+
     @property
     def by_lanes(self) -> bool:
         """Whether lanes have their domains passed over: then mail among it may be overdue."""

@@ -27,7 +27,6 @@ from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Give, Lane, LaneState, Start, Why
 from mqcd.deliver.lanes.outside import Share, Suspension
 from mqcd.deliver.lanes.passing import NOBODY, Passing, Skip
-from mqcd.deliver.lanes.rates import Limit
 from mqcd.deliver.lanes.slots import Slots
 from mqcd.deliver.lanes.states import Condition, Event
 from mqcd.deliver.lanes.tenants import Places, Shares
@@ -102,10 +101,10 @@ class LaneTable:
         room = self._bounds.queuecache - self.active
         return room if room * 10 >= self._bounds.queuecache else 0
 
-    def places(self) -> Places:
-        """What a claim for `room` may give to which tenants besides."""
+    def places(self, skip: Skip) -> Places:
+        """What a claim for `room` that passes over domains may give to which tenants besides."""
         most = self._bounds.queuecache
-        return Places(self.shares, self.active, most, full=not self.room(), is_dead=self.is_dead)
+        return Places(self.shares, self.active, most, full=not self.room(), takes_few=skip.takes_few)
 
     def skip(self, now: int, wall: int = 0, barred: Mapping[str, int] = NOBODY) -> Skip:
         """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`."""
@@ -140,12 +139,14 @@ class LaneTable:
         lane = self._lane(hop, now)
         if hop.sole:
             self._passing.belongs(domain, lane)
-        sender = None
+        job = Job(hop, [recipient], now)
         if not self._is_free(lane):
-            sender = self._throttle.of_sender(recipient)
-            if give := self._outside(lane, recipient, sender, now):
+            job.limit = self._throttle.of_sender(recipient)
+            most = self._bounds.queuecache
+            job.few = self.shares.is_few(recipient, lane.queue.few, self.active, most)
+            if give := self._outside(lane, job, now):
                 return give
-        self._enter(lane, recipient, hop, sender, now)
+        self._enter(lane, job, now)
         if lane.suspended:
             self._throttle.alarm(lane.suspension.until, lane)
         self._turns.push(lane)
@@ -175,35 +176,34 @@ class LaneTable:
         goes past the queue (`start_new`) is asked nothing else."""
         return not (lane.suspended or lane.share.most or self._throttle.governs(lane))
 
-    def _outside(self, lane: Lane, recipient: Recipient, sender: Limit | None, now: int) -> Give | None:
+    def _outside(self, lane: Lane, job: Job, now: int) -> Give | None:
         """A Give when the lane takes no mail now: it is suspended with a probe, or holds its share; or when a
         rate allows the recipient later."""
         if lane.suspended:
             if lane.queue.jobs or lane.connections:
                 wait = lane.until_probed(now)
-                return Give(recipients=(recipient,), after=wait, why=Why.DEAD, lane=lane)
+                return Give(recipients=job.recipients, after=wait, why=Why.DEAD, lane=lane)
             return None
-        if self.shares.holds_little(recipient.envelope.tenant, self.active, self._bounds.queuecache):
+        if job.few:
             return None
         if lane.share.most and (wait := lane.ask_share(now)):
             self._passing.add(lane)
-            return Give(recipients=(recipient,), after=wait, why=Why.SHARE, lane=lane)
-        limits = lane.queue.limits if sender is None else (*lane.queue.limits, sender)
-        most, been_outside = self._new_share, recipient.due > 0
+            return Give(recipients=job.recipients, after=wait, why=Why.SHARE, lane=lane)
+        limits = lane.queue.limits if job.limit is None else (*lane.queue.limits, job.limit)
+        most, been_outside = self._new_share, job.recipients[0].due > 0
         after = max((limit.book(now, most, been_outside) for limit in limits), default=0)
-        return Give(recipients=(recipient,), after=after, why=Why.RATE, lane=lane) if after else None
+        return Give(recipients=job.recipients, after=after, why=Why.RATE, lane=lane) if after else None
 
-    def _enter(self, lane: Lane, recipient: Recipient, hop: Hop, sender: Limit | None, now: int) -> None:
-        """To the job of its message that has room, else in a job of its own at the lane's end."""
-        most = self._bounds.maxrecips
+    def _enter(self, lane: Lane, job: Job, now: int) -> None:
+        """Its recipient goes to the job of its message that has room, else in this one to its turn."""
+        most, [recipient] = self._bounds.maxrecips, job.recipients
         several = bool(recipient.envelope.spid & 1)
-        if several and lane.queue.join(recipient, hop, most):
+        if several and lane.queue.join(recipient, job.hop, most):
             return
         self._count += 1
         if not lane.queue.jobs:
             lane.moved = max(lane.moved, now)
-        order = lane.queue.turns.next(recipient.envelope.tenant), self._count
-        job = Job(hop, [recipient], now, order=order, limit=sender)
+        job.order = lane.queue.turns.next(recipient.envelope.tenant), self._count
         lane.queue.append(job, joinable=several and most != 1 and not lane.suspended)
 
     def put_back(self, lane: Lane, job: Job) -> None:

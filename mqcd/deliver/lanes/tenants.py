@@ -6,7 +6,8 @@
 * Beside the places of the active set an eighth more is kept for new mail of tenants that hold little: one may
   have eight times as many as are left. One tenant alone fills the active set as if there were no others, and
   the next one still finds a place.
-* Mail of a tenant that holds next to nothing is not kept outside because of what the others have waiting.
+* Mail of a tenant that holds next to nothing is not kept outside because of what the others have waiting; a
+  lane takes only so much of it, as many tenants may each hold next to nothing.
 
 A recipient's tenant is `Envelope.tenant`; mail of none ("") shares as one tenant, and is never let in so.
 """
@@ -82,6 +83,11 @@ class Shares:
             if self.held[tenant] <= 0:
                 del self.held[tenant]
 
+    def is_few(self, recipient: Recipient, waiting: int, active: int, most: int) -> bool:
+        """Whether a recipient comes into a lane although others have to wait outside; `waiting`: how many
+        that came so wait there."""
+        return waiting < few_of(most) and self.holds_little(recipient.envelope.tenant, active, most)
+
     def holds_little(self, tenant: str, active: int, most: int, more: int = 0) -> bool:
         """Whether a tenant with `more` recipients holds next to nothing of `active` ones."""
         held = self.held[tenant]
@@ -90,18 +96,18 @@ class Shares:
 
 
 class Places:
-    """See `core.ports.Places`: those that one claim may fill."""
+    """See `core.queueing.turns.Places`: those that one claim may fill."""
 
-    __slots__ = ("_active", "_is_dead", "_left", "_most", "_shares", "_taken", "extra", "refused")
+    __slots__ = ("_active", "_left", "_most", "_shares", "_taken", "_takes_few", "extra", "refused")
 
     def __init__(
-        self, shares: Shares, active: int, most: int, *, full: bool, is_dead: Callable[[str], bool]
+        self, shares: Shares, active: int, most: int, *, full: bool, takes_few: Callable[[str, int], bool]
     ) -> None:
-        """`most`: of the active set, which is `full` or not. `is_dead`: whether a domain is suspended."""
+        """`most`: of the active set, which is `full` or not. `takes_few`: see `Skip`."""
         self._shares = shares
         self._active = active
         self._most = most
-        self._is_dead = is_dead
+        self._takes_few = takes_few
         self._left = _left(active, most)
         self._taken: Counter[str] = Counter()
         self.extra = max(min(self._left, MOST_EXTRA), 0) if full else 0
@@ -122,7 +128,12 @@ class Places:
     def passes(self, tenant: str, domain: str) -> bool:
         """See the port."""
         little = self._shares.holds_little(tenant, self._active, self._most, 1)
-        return little and not self._is_dead(domain)
+        return little and self._takes_few(domain, few_of(self._most))
+
+
+def few_of(most: int) -> int:
+    """How many recipients of tenants that hold next to nothing a lane takes beyond what it may hold."""
+    return max(most // (4 * SHARE), 1)
 
 
 def _left(active: int, most: int) -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mqcd.core.model import Envelope, Recipient
 from mqcd.deliver.lanes.lane import Bounds
 from mqcd.deliver.lanes.scheduling import LaneTable
-from mqcd.deliver.lanes.tenants import Places, Shares, TurnOrder
+from mqcd.deliver.lanes.tenants import Places, Shares, TurnOrder, few_of
 from mqcd.deliver.routing.policy import Hop
 from tests.unit.deliver.lanes.test_scheduling import to
 
@@ -33,7 +33,9 @@ def places(held: dict[str, int], most: int, *, full: bool = True) -> tuple[Share
     for tenant, count in held.items():
         shares.enter(mail(tenant, count))
     active = sum(held.values())
-    return shares, Places(shares, active, most, full=full, is_dead=lambda domain: domain == "dead.example")
+    return shares, Places(
+        shares, active, most, full=full, takes_few=lambda domain, most: domain != "dead.example"
+    )
 
 
 def test_tenants_alternate_whatever_each_has_waiting() -> None:
@@ -133,3 +135,23 @@ def test_a_new_lane_at_its_share_admits_another_tenant() -> None:
     lanes, hop = table(), to("a", connections=1)
     assert add(lanes, hop, mail("a", 400)) == 250
     assert add(lanes, hop, mail("b", 2, first=500)) == 2
+
+
+def test_many_tenants_with_little_do_not_fill_a_lane() -> None:
+    lanes, hop = table(), to("a", connections=1)
+    add(lanes, hop, mail("a", 400))
+    entered = sum(add(lanes, hop, mail(f"t{number}", 1, first=500 + number)) for number in range(100))
+    assert entered == few_of(1000) == 31
+    assert not lanes.places(lanes.skip(0)).passes("another", "x.example")
+    lane = next(lanes.lanes())
+    while lane.queue.few:
+        lane.queue.take()
+    assert lanes.places(lanes.skip(0)).passes("another", "x.example")
+    assert add(lanes, hop, mail("another", 1, first=900)) == 1
+
+
+def test_what_a_rule_suspends_is_passed_over_for_all() -> None:
+    lanes, hop = table(), to("a", connections=1)
+    add(lanes, hop, mail("a", 400))
+    assert lanes.places(lanes.skip(0)).passes("other", "x.example")
+    assert not lanes.places(lanes.skip(0, 0, {"x.example": 9})).passes("other", "x.example")
