@@ -14,6 +14,7 @@ from mqcd.cli.feed import feed
 from mqcd.cli.importing import bring_in
 from mqcd.cli.options import Place, takes_place
 from mqcd.cli.page import page
+from mqcd.cli.pausing import drain, pause, resume
 from mqcd.cli.pipeline.commands import pipeline
 from mqcd.cli.queue import batches as _batches  # noqa: F401 - its commands belong to `queue`
 from mqcd.cli.queue import show as _show  # noqa: F401 - the same
@@ -53,7 +54,7 @@ for command in (
     pipeline,
 ):
     cli.add_command(command)
-for command in (page, feed, sendmail, mailq):
+for command in (pause, resume, drain, page, feed, sendmail, mailq):
     cli.add_command(command)
 
 

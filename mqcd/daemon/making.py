@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mqcd.config.settings import Settings
@@ -11,6 +12,7 @@ from mqcd.daemon.control.batches import Batches
 from mqcd.daemon.control.effects import Effects, Replies
 from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.control.ruling import Ruling
+from mqcd.daemon.control.switches import Part, Switches
 from mqcd.daemon.derived import own_names
 from mqcd.daemon.host.descriptors import Shares
 from mqcd.daemon.rules.book import RuleBook, rules_path
@@ -81,3 +83,11 @@ def make_rules(
     book = RuleBook(rules_path(settings), clock, effects)
     deliverer.on_effect(Replies(book, clock, log_event))
     return Rules(book, effects, Ruling(book, deliverer, batches, clock, log_event))
+
+
+def make_switches(
+    settings: Settings, parts: Parts, turn: Mapping[Part, Callable[[bool], None]], log_event: LogEvent
+) -> Switches:
+    """What is paused; not read yet."""
+    directory = settings.ops.control.batches / "paused"
+    return Switches(directory, parts.store, parts.clock, log_event, turn)

@@ -36,7 +36,7 @@ class Observers:
         # The event log of a read-only queue belongs to the server that writes to the queue.
         lossy = () if settings.queue.read_only else (self.lossy,)
         counting = (self.meters, self.breakdown, self.last_replies)
-        self.all: Observer = Fanout(*counting, LogObserver(log), self.audit, *lossy, *more)
+        self.all = Fanout(*counting, LogObserver(log), self.audit, *lossy, *more)
 
     def omissions(self) -> Omissions:
         """How many lines and events were lost."""

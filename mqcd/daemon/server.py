@@ -32,6 +32,7 @@ from mqcd.daemon.companions.companions import Companions, companions_of
 from mqcd.daemon.control.held import HeldRequests
 from mqcd.daemon.control.keeping import Keeping
 from mqcd.daemon.control.pages import Pages
+from mqcd.daemon.control.switches import turns_of
 from mqcd.daemon.derived import (
     holding_of,
     ops_hosts,
@@ -48,7 +49,7 @@ from mqcd.daemon.host.memory import watch
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.listeners.listenertls import Loaded as Tls
 from mqcd.daemon.listeners.local import LocalMail
-from mqcd.daemon.making import Parts, make_batches, make_deliverer, make_rules
+from mqcd.daemon.making import Parts, make_batches, make_deliverer, make_rules, make_switches
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.shards.role import Role
@@ -134,14 +135,14 @@ class Server:
         parts = Parts(self.store, clock, observer, resolver, self._reports.maker, self.shares)
         self.deliverer = make_deliverer(settings, schedule, parts, role)
         self._batches = make_batches(settings, self.store, clock, role, self._log_event)
-        made = (self.deliverer, self._batches)
-        self.rules = make_rules(settings, parts, *made, role, self._log_event)
+        self.rules = make_rules(settings, parts, self.deliverer, self._batches, role, self._log_event)
         others = () if role is None else role.others
         self._held = HeldRequests(self.deliverer, self._holding, clock, self._log_event, others)
         self._hold(self._held)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
-        self.keeping = Keeping(lambda: self.settings, log_to, clock, self._log_event)
+        turns = turns_of(self._all_doors, self.deliverer, self._reports)
+        self._switches = make_switches(settings, parts, turns, self._log_event)
         self._pages = self._make_pages()
         self._http = HttpServer(self._pages.for_ops(), clock, ops_hosts(settings))
         self._socket = ControlSocket(settings.ops.control.path, settings.ops.control.group)
@@ -170,6 +171,7 @@ class Server:
         return doors
 
     def _make_pages(self) -> Pages:
+        self.keeping = Keeping(lambda: self.settings, self._log, self._clock, self._log_event)
         return Pages(
             store=self.store,
             described=self._described,
@@ -187,6 +189,7 @@ class Server:
             not_ready=self.not_ready,
             closed=lambda: "" if self._opened else self._state,
             keeping=self.keeping,
+            switches=self._switches,
         )
 
     def _holding(self) -> Holding:
@@ -312,6 +315,7 @@ class Server:
                 door.close_door(_READ_ONLY)
             else:
                 door.open_door()
+        self._switches.start()
         if self._balance is not None:
             self._balance.count(0)
         if self._role is not None:
@@ -342,7 +346,9 @@ class Server:
         """What keeps the door shut or delivery from running, most important first."""
         if self._state:
             return [self._state]
-        reasons = [f"no mail is taken: {why}"] if (why := self.store.refusing()) else []
+        reasons = list(self._switches.reasons())
+        if why := self.store.refusing():
+            reasons.append(f"no mail is taken: {why}")
         if stalled := self.store.stalled():
             reasons.append(f"delivery waits: {stalled}")
         elif self.deliverer.paused:

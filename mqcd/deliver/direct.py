@@ -46,7 +46,7 @@ class Direct:
 
     def find(self, recipients: Sequence[Recipient]) -> Reservation | None:
         """See `core.ports.QueueStore.hand_over`."""
-        if self._terms.stopping or self._recorder.paused or self._recorder.crowded:
+        if self._terms.rests or self._recorder.paused or self._recorder.crowded:
             return None
         try:
             hop = self._placing.known(recipients)

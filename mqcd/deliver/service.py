@@ -163,6 +163,12 @@ class Deliverer:
         """Report to `heard` what replies mean for destinations."""
         self._settling.on_effect = heard
 
+    def halt(self, paused: bool) -> None:
+        """Begin no attempt, and let what waits rest in the store, until called with False."""
+        self._terms.halted = paused
+        self._dry_until = 0
+        self._event.set()
+
     def probe(self, domains: Collection[str] | None) -> None:
         """Try suspended destinations of mail for `domains` (None = all) now, by one recipient each."""
         self._table.probe(domains, self._clock.monotonic())
@@ -282,6 +288,10 @@ class Deliverer:
         table, clock = self._table, self._clock
         if self._recorder.paused:
             return
+        if self._terms.halted:
+            # Nobody works on what waits: operators' actions reach it.
+            self._recorder.park(table.empty(), 0)
+            return
         self._patrol.walk()
         now = clock.monotonic()
         if not (room := table.room()) and now >= self._relieve_at:
@@ -290,7 +300,7 @@ class Deliverer:
             room = table.room()
         if now >= (self._dry_until if room else self._extra_at):
             await self._claim(room)
-        if self._terms.stopping:
+        if self._terms.rests:
             return
         self._pool.dispatch()
         self._sleep_until_next()
@@ -313,7 +323,7 @@ class Deliverer:
         most, places = min(room, CLAIMED_AT_ONCE), self._table.places(skip)
         claimed = await self._store.claim(most, wall, skip, overdue, received_by, places)
         self._table.enter(claimed)
-        if self._terms.stopping:
+        if self._terms.rests:
             self._recorder.park(claimed, 0)
             return
         self._placing.place(self._held.ended(claimed))

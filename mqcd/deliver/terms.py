@@ -26,6 +26,13 @@ class Terms:
     """When delivery began, monotonic ms."""
     stopping: bool = False
     """Nothing new is started."""
+    halted: bool = False
+    """An operator has paused delivery: no attempt begins."""
+
+    @property
+    def rests(self) -> bool:
+        """Whether no attempt begins."""
+        return self.stopping or self.halted
 
     @property
     def processes(self) -> int:

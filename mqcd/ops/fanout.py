@@ -18,6 +18,14 @@ class Fanout:
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
+    def add(self, observer: Observer) -> None:
+        """One more, from the next event on."""
+        self._observers = (*self._observers, observer)
+
+    def remove(self, observer: Observer) -> None:
+        """One less."""
+        self._observers = tuple(each for each in self._observers if each is not observer)
+
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
         for observer in self._observers:
             observer.accepted(at, recipients)

@@ -69,6 +69,7 @@ class ReportTask:
         self.maker = ReportMaker(store, clock, settings, trusts)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._halted = False
         self._full = asyncio.Semaphore(FULL_AT_ONCE)
         self._held: dict[int, list[Recipient]] = {}
         """Claimed bounces without an end yet, by message."""
@@ -79,6 +80,11 @@ class ReportTask:
     def reload(self, settings: ReportSettings) -> None:
         """Apply new settings from the next report on."""
         self.maker.settings = settings
+
+    def halt(self, paused: bool) -> None:
+        """Begin no report until called with False."""
+        self._halted = paused
+        self._wake.set()
 
     async def run(self) -> None:
         """Report on what bounces, until `stop`. The store must be open."""
@@ -104,7 +110,7 @@ class ReportTask:
     async def _news(self) -> None:
         """Wait until there may be a bounce, or the time of some that are held has come."""
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
-        if self._held:
+        if self._held and not self._halted:
             left = min(map(self._ready_at, self._held)) - self._clock.monotonic()
             waits.append(asyncio.ensure_future(self._clock.sleep(max(left, 0))))
         await _first_of(waits)
@@ -112,7 +118,7 @@ class ReportTask:
     async def _work(self) -> None:
         """Report until only gathered bounces are left."""
         failed = False
-        while not self._stopping.is_set():
+        while not (self._stopping.is_set() or self._halted):
             room = 0 if failed else self.maker.settings.queuecache
             try:
                 claimed = await self._store.claim_bounces(room) if room else ()

@@ -6,7 +6,8 @@ They pass on who asked them. An answer is whole, or comes as a stream, for conte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -16,6 +17,8 @@ ASK_S = 5.0
 ACT_S = 600.0
 """How long it may take to change something, or to read its queue."""
 _CHUNK = 1 << 16
+_PIECES = 100
+"""Of streams that wait for their reader."""
 _SILENT = b"it does not answer"
 
 
@@ -30,10 +33,12 @@ class Question:
     method: str = "GET"
     body: bytes = b""
     seconds: float = ASK_S
+    accept: str = ""
 
     def head(self, length: int) -> bytes:
         """The request without its body."""
         author = f"X-Mqcd-Author: {self.by}\r\n" if self.by else ""
+        author += f"Accept: {self.accept}\r\n" if self.accept else ""
         return f"{self.method} {self.target} HTTP/1.0\r\n{author}Content-Length: {length}\r\n\r\n".encode()
 
 
@@ -127,3 +132,36 @@ async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> A
 
 def _broken(error: OSError) -> Reply:
     return Reply(status=0, body=f"it does not answer: {error.strerror or error}".encode())
+
+
+async def merged(streams: Sequence[AsyncGenerator[bytes, None]], end: bytes) -> AsyncGenerator[bytes, None]:
+    """Several streams as one, whole pieces of each, as they come; `end` ends a piece."""
+    pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_PIECES)
+
+    async def follow(stream: AsyncGenerator[bytes, None]) -> None:
+        held = b""
+        try:
+            async with aclosing(stream):
+                async for chunk in stream:
+                    whole, found, rest = (held + chunk).rpartition(end)
+                    held = rest
+                    if found:
+                        await pieces.put(whole + end)
+        except OSError:
+            # Its shard is gone; the others go on.
+            held = b""
+        await pieces.put(None)
+
+    tasks = [asyncio.ensure_future(follow(stream)) for stream in streams]
+    left = len(tasks)
+    try:
+        while left:
+            piece = await pieces.get()
+            if piece is None:
+                left -= 1
+            else:
+                yield piece
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

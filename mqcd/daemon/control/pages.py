@@ -18,10 +18,12 @@ from mqcd.daemon.control.browsing import Browsing
 from mqcd.daemon.control.explaining import Explanations, explain_live
 from mqcd.daemon.control.held import HELD, HeldRequests
 from mqcd.daemon.control.keeping import Keeping
+from mqcd.daemon.control.listening import Listening
 from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, UNFILED, Looking
 from mqcd.daemon.control.retrying import LogEvent, Retrying
 from mqcd.daemon.control.rows import connection_rows, destination_rows, lane_rows, stuck_rows
 from mqcd.daemon.control.ruling import Ruling
+from mqcd.daemon.control.switches import Switches
 from mqcd.daemon.derived import suppressions_of
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.storing import Described, ServedStore
@@ -59,6 +61,7 @@ class Pages:
     closed: Callable[[], str]
     """Why the queue has no figures yet; "" = it is open."""
     keeping: Keeping
+    switches: Switches
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(
@@ -97,6 +100,7 @@ class Pages:
         retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event)
         browsing = Browsing(self.store, self.clock)
         explain = explain_page(self._explain)
+        listening = Listening(self.observers.all, self.clock)
         of_queue: Mapping[str, Handler] = {
             "listRecipients": browsing.recipients,
             "countRecipients": browsing.count,
@@ -116,6 +120,9 @@ class Pages:
         }
         return {
             **{name: self._if_open(handler) for name, handler in of_queue.items()},
+            "pause": self._if_open(self.switches.change),
+            "showState": self._if_open(self.switches.state),
+            "listenToEvents": listening.events,
             "listConnections": lambda _, __: self._connections(),
             "listSettings": self.keeping.settings,
             "showLogLevel": self.keeping.level,

@@ -22,9 +22,9 @@ from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.queueing.spid import parse_spid, shard_of
 from mqcd.daemon.control.api.binding import Given, Handler, Missing, bind, refused
 from mqcd.daemon.control.api.openapi import describe
-from mqcd.daemon.control.api.operation import LINES
+from mqcd.daemon.control.api.operation import EVENTS, LINES
 from mqcd.daemon.control.api.table import TABLE
-from mqcd.daemon.control.asking import ACT_S, ASK_S, Question, Reply, ask, begin, read_whole
+from mqcd.daemon.control.asking import ACT_S, ASK_S, Question, Reply, ask, begin, merged, read_whole
 from mqcd.daemon.control.browsing import ROWS
 from mqcd.daemon.control.orders import Order, name_of, parse_order
 from mqcd.daemon.control.retrying import parse_retry
@@ -95,6 +95,9 @@ class Front:
             "listRules": self._merged(merging.rules),
             "addRule": self._add_rule,
             "cancelRule": self._change_rules,
+            "pause": self._pause,
+            "showState": self._merged(merging.state, whole=True),
+            "listenToEvents": self._events,
             "listConnections": self._connections,
             "listSettings": self._merged(lambda found: found[0]),
             "showLogLevel": self._merged(lambda found: found[0]),
@@ -312,6 +315,26 @@ class Front:
         if all(reply.status == HTTPStatus.NOT_FOUND for reply in replies.values()):
             raise Missing("no such batch among the last ones")
         return merging.batch(_values(replies, whole=True))
+
+    async def _pause(self, request: Request, _: Given) -> object:
+        """One shard after the other: they share the file. One that is out of service reads it at a start."""
+        replies: dict[int, Reply] = {}
+        async with self._turn:
+            for shard, path in self._paths.items():
+                replies[shard] = await ask(path, _passed_on(request, request.body))
+        return merging.state(_values(replies, whole=True))
+
+    async def _events(self, request: Request, _: Given) -> Answer:
+        """Those of all shards, as they come; of a shard that ends they are missing from then on."""
+        lines = LINES in request.accept
+        question = Question(target=_target(request), by=request.by, accept=request.accept)
+        begun = await asyncio.gather(*(begin(path, question) for path in self._paths.values()))
+        good = [reply.chunks for reply in begun if reply.good and reply.chunks is not None]
+        others = [reply if reply.good else await read_whole(reply) for reply in begun]
+        if not good:
+            raise Unanswered(dict(zip(self._paths, others, strict=True)))
+        chunks = merged(good, b"\n" if lines else b"\n\n")
+        return Answer(chunks=chunks, content_type=LINES if lines else EVENTS)
 
     async def _add_rule(self, request: Request, given: Given) -> object:
         if fields_in(request).get("dry_run") is not True:

@@ -83,6 +83,21 @@ def batch(rows: Sequence[Row]) -> dict[str, Any]:
     return whole
 
 
+def state(rows: Sequence[Row]) -> Row:
+    """What is paused in any of them, and what all wait for."""
+    parts = [
+        next((part for part in same if part["paused"]), same[0])
+        for same in zip(*(row["parts"] for row in rows), strict=True)
+    ]
+    areas = {name: sum(row["areas"][name] for row in rows) for name in rows[0]["areas"]}
+    return {
+        "parts": parts,
+        "waiting": sum(areas.values()),
+        "areas": areas,
+        "drained": all(row["drained"] for row in rows),
+    }
+
+
 def rules(by_shard: Sequence[Sequence[Row]]) -> list[Row]:
     """They are the same for all shards; each has its own count of what they did."""
     by_id: dict[str, dict[str, Any]] = {}

@@ -148,7 +148,7 @@ class Worker:
         """The job for which it was taken off the idle list does not come."""
         if self._offer is None or self._offer.done():
             return
-        if self._terms.stopping or not self._table.keep(self.lane):
+        if self._terms.rests or not self._table.keep(self.lane):
             self._offer.set_result(None)
         else:
             self._rest()
@@ -183,8 +183,8 @@ class Worker:
             return
         policy = job.hop.policy
         while (job := self._job) is not None and self._link is not None:
-            if job.hop.policy is not policy and job.hop.policy != policy:
-                # Settings were reloaded: nothing is sent under outdated settings.
+            if self._terms.halted or (job.hop.policy is not policy and job.hop.policy != policy):
+                # Delivery was paused. Or settings were reloaded: nothing is sent under outdated settings.
                 self._job = None
                 self._again(job)
                 break
@@ -223,7 +223,7 @@ class Worker:
             self._token = tokens.take(self.lane.name, most)
             if self._token is not None:
                 break
-            if self._terms.stopping:
+            if self._terms.rests:
                 return False
             await self._clock.sleep(TOKEN_MS)
         return True
@@ -271,7 +271,7 @@ class Worker:
         self._settling.park(job.recipients, SHORTAGE_MS)
 
     async def _next_job(self) -> Job | None:
-        if self._terms.stopping or self._link is None or self._worn(self._link):
+        if self._terms.rests or self._link is None or self._worn(self._link):
             return None
         job = self._table.next_job(self.lane, self._clock.monotonic())
         if job is not None or not self._terms.settings.maxidletime or not self._table.keep(self.lane):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from typing import Protocol
 
 from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient
@@ -19,7 +20,7 @@ from mqcd.core.queueing.amendment import verb_of
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.reply import Reply
 from mqcd.ops.log.crowding import Crowd
-from mqcd.ops.log.log import Event, Log
+from mqcd.ops.log.log import Event
 
 Row = dict[str, str | int | bool]
 
@@ -27,10 +28,21 @@ Row = dict[str, str | int | bool]
 _time = lru_cache(maxsize=64)(format_time)
 
 
+class Sink(Protocol):
+    """Where events go, such as a `Log`."""
+
+    @property
+    def threshold(self) -> int:
+        """Events below it are not needed, in `logging`'s numbers."""
+
+    def event(self, event: Event) -> None:
+        """One event, not rendered yet."""
+
+
 class LogObserver(NullObserver):
     """`core.ports.Observer` that writes to a `Log`."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Sink) -> None:
         self._log = log
         self._crowd = Crowd()
 

@@ -214,6 +214,12 @@ CONNECTION: Schema = {
     },
     "required": ["side", "session", "state", "since_ms", "tls", "messages"],
 }
+STATE = record(
+    parts=array(record(part=TEXT, paused=SWITCH, by=maybe(TEXT), since=maybe(TIME), reason=maybe(TEXT))),
+    waiting=NUMBER,
+    areas={"type": "object", "additionalProperties": NUMBER},
+    drained=SWITCH,
+)
 SETTING = record(path=TEXT, value=TEXT, default=TEXT, line=maybe(NUMBER), gloss=TEXT)
 LEVEL = record(level={"type": "string", "enum": ["debug", "info", "warning", "error"]}, until=maybe(TIME))
 DOCUMENT: Mapping[str, Any] = {"type": "object"}

@@ -13,7 +13,7 @@ from mqcd.core.model import Action
 from mqcd.core.selecting.rules import RuleAction
 from mqcd.daemon.control.api import answers
 from mqcd.daemon.control.api.fields import Field, Kind
-from mqcd.daemon.control.api.operation import LINES, MESSAGE, Body, Method, Operation, Role, Table
+from mqcd.daemon.control.api.operation import EVENTS, LINES, MESSAGE, Body, Method, Operation, Role, Table
 
 GET, POST = Method.GET, Method.POST
 _RULE_ACTIONS = [each.value for each in RuleAction]
@@ -221,7 +221,43 @@ DELIVERY: Table = {
     },
 }
 
+_VERBS = Field(name="verb", gloss="Only these, with commas between, such as bounced,expired.")
+_DOMAINS = Field(name="domain", gloss="Only events of recipients of these domains, with commas between.")
+
 SERVER: Table = {
+    "/v1/events": {
+        GET: Operation(
+            name="listenToEvents",
+            summary="Live events from now on, until the connection ends; as server-sent events, or a JSON "
+            "object a line where Accept asks for application/x-ndjson. An event `dropped` counts what a slow "
+            "listener has missed.",
+            fields=(_VERBS, _DOMAINS),
+            gives=EVENTS,
+            answer=answers.EVENT,
+        )
+    },
+    "/v1/pause": {
+        POST: Operation(
+            name="pause",
+            summary="Pause a part of the server, durably, or resume it. Accept: 450 to MAIL. Deliver: no "
+            "attempt begins, nothing expires. Report: no bounce is reported.",
+            role=Role.OPERATE,
+            fields=(
+                Field(name="part", required=True, choices=["accept", "deliver", "report"], gloss="Which."),
+                Field(name="paused", kind=Kind.SWITCH, required=True, gloss="False resumes it."),
+                _REASON,
+            ),
+            headers=[AUTHOR],
+            answer=answers.STATE,
+        )
+    },
+    "/v1/state": {
+        GET: Operation(
+            name="showState",
+            summary="What is paused, by whom and since when; and what a drain still waits for.",
+            answer=answers.STATE,
+        )
+    },
     "/v1/settings": {
         GET: Operation(
             name="listSettings",

@@ -1,0 +1,129 @@
+"""Live events for those that listen, in the fields of the log.
+
+An event costs the queue one append for each listener, and nothing while none listens: it is rendered when the
+listener's turn comes. What a listener is too slow for is dropped and counted, never waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+
+from mqcd.core.address import domain_of
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.ports import Clock
+from mqcd.daemon.control.api.binding import Given
+from mqcd.daemon.control.api.operation import EVENTS, LINES
+from mqcd.ops.fanout import Fanout
+from mqcd.ops.http.server import Answer, Request
+from mqcd.ops.log.lines import Fields
+from mqcd.ops.log.log import Event
+from mqcd.ops.log.observer import LogObserver
+
+MOST_LISTENERS = 8
+HELD = 1000
+"""Events that wait for one listener."""
+_AT_ONCE = 100
+"""Events that are rendered in one turn of the loop."""
+BEAT_MS = 15_000
+"""How long a stream is silent at most: so long after a listener has gone it is noticed."""
+
+
+class Listener:
+    """The events of one listener: a sink of `LogObserver`."""
+
+    threshold = logging.DEBUG
+
+    def __init__(self, verbs: frozenset[str], domains: frozenset[str]) -> None:
+        """What it wants; nothing = all."""
+        self._verbs = verbs
+        self._domains = domains
+        self._waiting: deque[Event] = deque()
+        self._news = asyncio.Event()
+        self.dropped = 0
+
+    def event(self, event: Event) -> None:
+        """Keep it until it is asked for, if there is room."""
+        if len(self._waiting) >= HELD:
+            self.dropped += 1
+            return
+        self._waiting.append(event)
+        self._news.set()
+
+    async def wait(self) -> None:
+        """Return when there is something."""
+        await self._news.wait()
+
+    def take(self) -> list[Fields]:
+        """Some events that it wants, rendered."""
+        taken = [self._waiting.popleft()() for _ in range(min(len(self._waiting), _AT_ONCE))]
+        found = [each for each in taken if self._wants(each)]
+        if not self._waiting:
+            self._news.clear()
+            if self.dropped:
+                found.append({"event": "dropped", "count": self.dropped})
+                self.dropped = 0
+        return found
+
+    def _wants(self, fields: Fields) -> bool:
+        if self._verbs and fields.get("event") not in self._verbs:
+            return False
+        return not self._domains or domain_of(str(fields.get("recipient", ""))) in self._domains
+
+
+class Listening:
+    """The handlers."""
+
+    def __init__(self, observers: Fanout, clock: Clock) -> None:
+        self._observers = observers
+        self._clock = clock
+        self.listeners = 0
+
+    def events(self, request: Request, given: Given) -> Answer:
+        """A stream that ends with its connection."""
+        if self.listeners >= MOST_LISTENERS:
+            raise StoreUnavailable(f"{MOST_LISTENERS} listen already: end one of them")
+        listener = Listener(_words(given.get("verb", "")), _words(given.get("domain", "")))
+        lines = LINES in request.accept
+        return Answer(chunks=self._stream(listener, lines), content_type=LINES if lines else EVENTS)
+
+    async def _stream(self, listener: Listener, lines: bool) -> AsyncGenerator[bytes, None]:
+        observer = LogObserver(listener)
+        self._observers.add(observer)
+        self.listeners += 1
+        try:
+            # At once: the listener knows that it listens.
+            yield b"\n" if lines else b": listening\n\n"
+            while True:
+                await self._wait(listener)
+                rows = listener.take()
+                beat = b"\n" if lines else b":\n\n"
+                yield b"".join(_line(row) if lines else _sent(row) for row in rows) or beat
+                await asyncio.sleep(0)
+        finally:
+            self.listeners -= 1
+            self._observers.remove(observer)
+
+    async def _wait(self, listener: Listener) -> None:
+        waits = [asyncio.ensure_future(listener.wait()), asyncio.ensure_future(self._clock.sleep(BEAT_MS))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.strip().lower() for word in text.split(",") if word.strip())
+
+
+def _line(row: Mapping[str, object]) -> bytes:
+    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
+
+
+def _sent(row: Mapping[str, object]) -> bytes:
+    return b"event: %s\ndata: %s\n" % (str(row.get("event", "")).encode(), _line(row))
