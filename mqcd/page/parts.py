@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from mqcd.core.ports import Clock
 from mqcd.page.access.access import Access
@@ -20,3 +21,5 @@ class Parts:
     clock: Clock
     access: Access
     recorder: Recorder
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the process is to end: live answers end then."""

@@ -131,3 +131,17 @@ def test_by_hand_it_says_that_the_server_is_down(make_server: MakeServer) -> Non
         assert curl(server, "/v1/areas")[0] == 503
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE) == 0
+
+
+def test_live_events_pass_as_they_come(make_server: MakeServer) -> None:
+    server = started(make_server(Plan(relays=DEAD, ops=PAGE)))
+    words = ["curl", "-sN", "-H", f"Authorization: Bearer {token(server, 'read')}"]
+    address = f"http://127.0.0.1:{server.ports['page']}/v1/events"
+    with subprocess.Popen([*words, address], stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline().startswith(":")
+        mail.send(server.port, mail.message("is seen"), "a@b.test")
+        seen = next(line for line in following.stdout if line.startswith("data:"))
+        assert json.loads(seen.removeprefix("data:"))["recipient"] == "a@b.test"
+        assert server.stop() == 0
+        assert following.wait(DEADLINE) == 0

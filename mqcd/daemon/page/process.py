@@ -57,9 +57,14 @@ def child(channel: pipe.Channel) -> None:
     terms, fds = given
 
     async def main() -> int:
-        ended = asyncio.Event()
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def on_end() -> None:
+            loop.remove_reader(channel.fd)
+            ended.set()
+
         # Nothing more is said on it: what can be read is its end.
-        asyncio.get_running_loop().add_reader(channel.fd, ended.set)
+        loop.add_reader(channel.fd, on_end)
         return await _serve(terms, [socket.socket(fileno=fd) for fd in fds], ended)
 
     sys.exit(run_loop(main))
@@ -88,7 +93,7 @@ async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.
     holders = Holders(terms.page.tokens, clock, Disk())
     access = Access(holders, clock, open_to_all=terms.page.open, secure=terms.secure)
     recorder = Recorder(client, clock)
-    parts = Parts(terms=terms, client=client, clock=clock, access=access, recorder=recorder)
+    parts = Parts(terms=terms, client=client, clock=clock, access=access, recorder=recorder, ended=ended)
     saving = asyncio.ensure_future(holders.run())
     recording = asyncio.ensure_future(recorder.run())
     try:

@@ -7,6 +7,7 @@ the form that all refusals have here (RFC 9457).
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -31,8 +32,10 @@ _STATUS = re.compile(r"\A[45][0-9]{2} [A-Z][A-Za-z -]*: ")
 class Proxy:
     """An ASGI application."""
 
-    def __init__(self, client: Client, calls: Calls) -> None:
+    def __init__(self, client: Client, calls: Calls, ended: asyncio.Event) -> None:
+        """`ended` ends live answers."""
         self._client = client
+        self._ended = ended
         self._calls = calls
         self._live = 0
 
@@ -53,7 +56,7 @@ class Proxy:
         self._live += live
         try:
             async with self._client.stream(_question(request, call)) as stream:
-                answer = await _answer(stream, path, live=live)
+                answer = await _answer(stream, path, self._ended if live else None)
                 await answer(scope, receive, send)
         finally:
             self._live -= live
@@ -77,10 +80,10 @@ def _question(request: Request, call: Call) -> Question:
     )
 
 
-async def _answer(stream: Stream, path: str, *, live: bool) -> Response:
+async def _answer(stream: Stream, path: str, ended: asyncio.Event | None) -> Response:
     if stream.status >= HTTPStatus.BAD_REQUEST:
         return refusal(path, stream.status, await _reason(stream.pieces))
-    pieces = _until_it_ends(stream.pieces) if live else stream.pieces
+    pieces = stream.pieces if ended is None else _until(ended, stream.pieces)
     return StreamingResponse(pieces, stream.status, media_type=stream.content_type or None)
 
 
@@ -92,8 +95,20 @@ async def _reason(pieces: AsyncIterator[bytes]) -> str:
     return _STATUS.sub("", text.decode("utf-8", "replace").strip())
 
 
-async def _until_it_ends(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A live answer has no end of its own: that of the server counts as it."""
-    with suppress(ServerDown):
-        async for piece in pieces:
-            yield piece
+async def _until(ended: asyncio.Event, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A live answer has no end of its own: it ends with the server, or with this process."""
+    ending = asyncio.ensure_future(ended.wait())
+    try:
+        while not ended.is_set():
+            coming = asyncio.ensure_future(anext(pieces, b""))
+            try:
+                await asyncio.wait([coming, ending], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                coming.cancel()
+            with suppress(ServerDown, asyncio.CancelledError):
+                if piece := await coming:
+                    yield piece
+                    continue
+            return
+    finally:
+        ending.cancel()

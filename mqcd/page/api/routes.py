@@ -18,5 +18,5 @@ def routes(parts: Parts, calls: Calls) -> list[BaseRoute]:
     async def describe(_: Request) -> Response:
         return JSONResponse(await calls.document())
 
-    proxy = Proxy(parts.client, calls)
+    proxy = Proxy(parts.client, calls, parts.ended)
     return [Route(DESCRIPTION, describe), Route(f"{API}{{rest:path}}", proxy, include_in_schema=False)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,6 +52,7 @@ class Site:
     page: PageSettings = field(default_factory=lambda: PageSettings(enabled=True))
     control: FakeControl = field(default_factory=FakeControl)
     clock: FakeClock = field(default_factory=FakeClock)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.tokens = self.directory / "tokens"
@@ -81,7 +83,14 @@ class Site:
         terms = self.terms
         access = Access(self.holders, self.clock, open_to_all=self.page.open, secure=terms.secure)
         recorder = Recorder(self.control, self.clock)
-        parts = Parts(terms=terms, client=self.control, clock=self.clock, access=access, recorder=recorder)
+        parts = Parts(
+            terms=terms,
+            client=self.control,
+            clock=self.clock,
+            access=access,
+            recorder=recorder,
+            ended=self.ended,
+        )
         return make_app(parts)
 
     def client(self, name: str = "") -> httpx.AsyncClient:

@@ -113,6 +113,22 @@ async def test_a_body_without_a_length_is_refused(site: Site) -> None:
     assert answer.status_code == 411
 
 
+async def test_live_events_end_with_the_process(site: Site) -> None:
+    following = asyncio.Event()
+
+    async def events() -> AsyncIterator[bytes]:
+        yield b"data: 1\n\n"
+        following.set()
+        await asyncio.Event().wait()
+
+    site.control.live["/v1/events"] = events
+    async with site.client("reader") as client:
+        asked = asyncio.ensure_future(client.get("/v1/events"))
+        await following.wait()
+        site.ended.set()
+        assert (await asked).text == "data: 1\n\n"
+
+
 async def test_few_may_follow_live_events(site: Site) -> None:
     following, end = asyncio.Event(), asyncio.Event()
 
