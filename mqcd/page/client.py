@@ -96,6 +96,9 @@ class Question:
     live: bool = False
     """Whether the answer goes on for as long as somebody reads it."""
 
+    searches: bool = False
+    """Whether the server may have to look through the whole queue for it."""
+
     @property
     def target(self) -> str:
         return f"{self.path}?{self.query}" if self.query else self.path
@@ -158,7 +161,8 @@ class ControlClient:
     @asynccontextmanager
     async def stream(self, question: Question) -> AsyncIterator[Stream]:
         """See `Client`."""
-        seconds = self._ask_s if question.method in ("GET", "HEAD") else self._act_s
+        quick = question.method in ("GET", "HEAD") and not question.searches
+        seconds = self._ask_s if quick else self._act_s
         async with nullcontext() if question.live else self._turns:
             reader, writer = await self._connect()
             try:

@@ -37,6 +37,7 @@ MAX_HEAD = 8192
 MAX_BODY = 65_536
 MAX_CONNECTIONS = 64
 TIME_LIMIT_MS = 5_000
+SEARCH_LIMIT_MS = 120_000
 """For reading a request, and again for sending its answer."""
 STREAM_LIMIT_MS = 60_000
 """For the peer to read what is streamed to it."""
@@ -58,6 +59,13 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """A page that looks through the whole queue, which takes as long as the queue is: GET."""
+
+    page: Page
+
+
+@dataclass(frozen=True, slots=True)
 class Resource:
     """What can be looked at and changed."""
 
@@ -65,7 +73,7 @@ class Resource:
     post: Action
 
 
-Pages = Mapping[str, Page | Action | Resource]
+Pages = Mapping[str, Page | Action | Resource | Search]
 """By path; a part of it may be {name}, which stands for any text without a slash."""
 
 
@@ -242,7 +250,7 @@ class HttpServer:
             length -= len(chunk)
             yield chunk
 
-    def _found(self, path: str) -> tuple[Page | Action | Resource | None, Mapping[str, str]]:
+    def _found(self, path: str) -> tuple[Page | Action | Resource | Search | None, Mapping[str, str]]:
         """The page of a path, and what stands for the names in it."""
         page = self._pages.get(path)
         if page is not None:
@@ -263,7 +271,7 @@ class HttpServer:
             return plain(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {MAX_BODY} octets")
         return None
 
-    async def _page(self, page: Page | Action | Resource | None, request: Request) -> Answer:
+    async def _page(self, page: Page | Action | Resource | Search | None, request: Request) -> Answer:
         if page is None:
             known = " ".join(sorted(self._pages))
             return plain(HTTPStatus.NOT_FOUND, f"no such page; there are: {known}")
@@ -276,10 +284,11 @@ class HttpServer:
             if isinstance(page, Action):
                 answer = page.page(request)
                 return answer if isinstance(answer, Answer) else await answer
-            answer = page(request)
-            return answer if isinstance(answer, Answer) else await self._in_time(_awaited(answer))
+            limit_ms = SEARCH_LIMIT_MS if isinstance(page, Search) else TIME_LIMIT_MS
+            answer = page.page(request) if isinstance(page, Search) else page(request)
+            return answer if isinstance(answer, Answer) else await self._in_time(_awaited(answer), limit_ms)
         except TimeoutError:
-            return plain(HTTPStatus.GATEWAY_TIMEOUT, f"this page takes more than {TIME_LIMIT_MS} ms now")
+            return plain(HTTPStatus.GATEWAY_TIMEOUT, "this page takes too long now")
         except Exception:
             # A fault in one page must not cost the others; the trace goes to the log, not to the peer.
             log.exception("page %s failed", request.path)
@@ -321,7 +330,7 @@ async def _discard(reader: asyncio.StreamReader) -> None:
         left -= len(octets)
 
 
-def _methods(page: Page | Action | Resource) -> tuple[str, ...]:
+def _methods(page: Page | Action | Resource | Search) -> tuple[str, ...]:
     if isinstance(page, Resource):
         return "GET", "HEAD", "POST"
     return ("POST",) if isinstance(page, Action) else ("GET", "HEAD")

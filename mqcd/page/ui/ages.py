@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from mqcd.core.ports import Clock
 from mqcd.page.client import Client
 from mqcd.page.ui import charts
-from mqcd.page.ui.asking import get
+from mqcd.page.ui.asking import get, search
 from mqcd.page.ui.forms import asked, link
 from mqcd.page.ui.templates import render
 
@@ -68,7 +68,7 @@ class Ages:
         """Why it could not be counted, and the buckets, the youngest first."""
         older = [total]
         for limit in _LIMITS:
-            said = await get(self._client, "/v1/count", {"where": f"age > {limit} and {_QUEUED}"})
+            said = await search(self._client, "/v1/count", {"where": f"age > {limit} and {_QUEUED}"})
             if said.value is None:
                 return said.trouble, ()
             older.append(min(said.value["recipients"], older[-1]))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from mqcd.page.client import Answer, Client, ServerDown
+from mqcd.page.client import Answer, Client, Question, ServerDown
 
-AT_ONCE_S = 0.2
+AT_ONCE_S = 0.12
 """How long a page waits for what it shows at first; what takes longer is loaded after it."""
 
 _NO_PAGE = "no such page"
@@ -56,6 +56,14 @@ async def get(client: Client, path: str, query: Mapping[str, str] = {}) -> Said:
     """Ask for a page of JSON."""
     try:
         return heard(await client.get(path, query))
+    except ServerDown as down:
+        return Said(trouble=str(down))
+
+
+async def search(client: Client, path: str, query: Mapping[str, str]) -> Said:
+    """The same for a page that may look through the whole queue."""
+    try:
+        return heard(await client.ask(replace(Question.get(path, query), searches=True)))
     except ServerDown as down:
         return Said(trouble=str(down))
 

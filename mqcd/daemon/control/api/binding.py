@@ -10,7 +10,7 @@ from typing import Any
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.daemon.control.api.fields import read_object, read_query
 from mqcd.daemon.control.api.operation import JSON, Body, Method, Operation, Table
-from mqcd.ops.http.server import Action, Answer, Page, Pages, Request, Resource
+from mqcd.ops.http.server import Action, Answer, Page, Pages, Request, Resource, Search
 
 Given = Mapping[str, Any]
 """What the request gives, by the names of the operation's fields; empty where the page reads its own body."""
@@ -31,13 +31,16 @@ def bind(table: Table, handlers: Mapping[str, Handler]) -> Pages:
     return {path: _bound(methods, handlers) for path, methods in table.items()}
 
 
-def _bound(methods: Mapping[Method, Operation], handlers: Mapping[str, Handler]) -> Page | Action | Resource:
+Bound = Page | Action | Resource | Search
+
+
+def _bound(methods: Mapping[Method, Operation], handlers: Mapping[str, Handler]) -> Bound:
     get, post = methods.get(Method.GET), methods.get(Method.POST)
     page = None if get is None else _page(get, handlers[get.name])
     if post is None:
         if page is None:
             raise ValueError("a path without a method")
-        return page
+        return Search(page) if get is not None and get.searches else page
     action = Action(_page(post, handlers[post.name]), reads=post.body is Body.STREAM)
     return action if page is None else Resource(page, action)
 

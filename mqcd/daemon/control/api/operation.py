@@ -61,6 +61,8 @@ class Operation:
     """Media type of the answer."""
     answer: Schema | None = None
     """Of JSON, or of each line or event."""
+    searches: bool = False
+    """Whether it may look through the whole queue, and takes its time."""
     errors: Sequence[HTTPStatus] = ()
     """Besides 400, 500 and 503, which any operation may answer."""
 

@@ -64,6 +64,7 @@ QUEUE: Table = {
     "/v1/recipients": {
         GET: Operation(
             name="listRecipients",
+            searches=True,
             summary="Recipients in the queue, a part at a time. In the store's own order a part is quick; by "
             "age, what stays in the queue comes exactly once.",
             fields=(
@@ -78,6 +79,7 @@ QUEUE: Table = {
     "/v1/count": {
         GET: Operation(
             name="countRecipients",
+            searches=True,
             summary="How many recipients are selected, exactly, and their octets. Reads the whole queue.",
             fields=(_WHERE,),
             answer=answers.COUNT,

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from mqcd.core.ports import Clock
 from mqcd.page.client import Client
-from mqcd.page.ui.asking import get
+from mqcd.page.ui.asking import get, search
 from mqcd.page.ui.forms import Form, asked, link
 from mqcd.page.ui.queue.actions import ACTIONS
 from mqcd.page.ui.queue.conditions import problem, suggestions
@@ -66,7 +66,7 @@ class Browser:
 
     async def _found(self, form: Form) -> Mapping[str, Any]:
         query = {name: value for name, value in _kept(form).items() if value}
-        said = await get(self._client, "/v1/recipients", {**query, "limit": str(ROWS)})
+        said = await search(self._client, "/v1/recipients", {**query, "limit": str(ROWS)})
         value = said.value or {}
         rows = value.get("rows", [])
         onward = {**_kept(form), "after": value.get("next") or ""}
@@ -81,12 +81,18 @@ class Browser:
             "facets": facets(rows),
             "left_out": value.get("left_out", []),
             "actions": ACTIONS,
+            "counting": link("/queue/count", {"where": form.get("where")}),
         }
 
     async def _count(self, request: Request) -> Response:
         where = asked(request).get("where")
-        said = await get(self._client, "/v1/count", {"where": where} if where else {})
-        return render("parts/count.html", request, trouble=said.trouble, counted=said.value)
+        if where:
+            said = await search(self._client, "/v1/count", {"where": where})
+            return render("parts/count.html", request, trouble=said.trouble, counted=said.value)
+        # What all areas hold is known without a look.
+        said = await get(self._client, "/v1/areas")
+        sums = {name: sum(row[name] for row in said.rows) for name in ("recipients", "bytes")}
+        return render("parts/count.html", request, trouble=said.trouble, counted=sums if said.rows else None)
 
     async def _complete(self, request: Request) -> Response:
         form = asked(request)

@@ -99,6 +99,7 @@ function following(body) {
       link.textContent = to;
       who.append(link);
     } else who.textContent = to;
+    if (each.event === "dropped") { state.textContent = `Following; ${each.count} events came too fast and are missing.`; return; }
     const said = [each.code, each.status, each.reply || each.reason].filter(Boolean).join(" ");
     row.append(cell("td", String(each.at || "").slice(11, 19), "num"), cell("td", each.event), who,
       cell("td", each.sender === "" ? "<>" : each.sender || "–", "address"), cell("td", said, "reply"));
@@ -115,7 +116,7 @@ function following(body) {
         ? "Not followed: the server does not offer it, or too many follow already."
         : "Interrupted; trying again…";
     };
-    source.onmessage = add;
+    for (const name of ["message", ...body.dataset.verbs.split(" ")]) source.addEventListener(name, add);
     stop.textContent = "Stop";
   }
 

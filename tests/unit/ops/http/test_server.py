@@ -24,6 +24,7 @@ from mqcd.ops.http.server import (
     Pages,
     Request,
     Resource,
+    Search,
 )
 from tests.fakes.clock import FakeClock
 
@@ -43,6 +44,7 @@ class Bench:
             "/big": self._big,
             "/change": Action(self._page),
             "/slow": self._slow,
+            "/search": Search(self._slow),
         }
         self.server = HttpServer(pages, self.clock, KnownHosts(["mx.example", "x"]))
         self.release = asyncio.Event()
@@ -253,6 +255,15 @@ async def test_a_silent_peer_is_cut_off(bench: Bench) -> None:
     bench.clock.advance(TIME_LIMIT_MS)
     assert b"too long" in await reader.read()
     writer.close()
+
+
+async def test_a_search_has_more_time_than_a_page(bench: Bench) -> None:
+    answers = {path: asyncio.ensure_future(bench.get(path)) for path in ("/slow", "/search")}
+    await bench.until_sleepers(2)
+    bench.clock.advance(TIME_LIMIT_MS)
+    assert (await answers["/slow"])[0] == 504
+    bench.release.set()
+    assert (await answers["/search"])[2] == b"late\n"
 
 
 async def test_the_oldest_idle_connection_makes_room(bench: Bench) -> None:
