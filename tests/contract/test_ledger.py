@@ -1,7 +1,8 @@
 """Any sequence of calls and restarts: the store holds what a model of a few lines holds, and no more.
 
 After every step the records, the areas' figures, what is in flight and the ledger are compared: per
-recipient, accepted = delivered + bounced + expired + queued (a bounce that waits is not counted as queued).
+recipient, accepted = delivered + bounced + expired + purged + queued (a bounce that waits is not counted as
+queued; what operators removed is, until its grace is over).
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,27 +29,41 @@ from hypothesis.stateful import (
 
 from mqcd.core.events import Verb
 from mqcd.core.model import (
+    Action,
+    Amended,
     Area,
     AreaStats,
+    Batch,
     Discarded,
     Origin,
+    Purged,
     Recipient,
     Reported,
     Settlement,
     Verdict,
 )
 from mqcd.core.ports import QueueStore
+from mqcd.core.queueing.amendment import applies
 from mqcd.core.queueing.transition import after, not_later, parked, unknown
 from mqcd.core.selecting.selection import Selection
 from mqcd.ops.metrics.ledger import Ledger
 from tests.contract.conftest import marked
 from tests.contract.harness import HARNESSES, HOUR, MINUTE, SCHEDULE, Harness, Restart
-from tests.contract.mail import Post, bounced, chunks, deferred, delivered, expired
+from tests.contract.mail import Post, batch, bounced, chunks, deferred, delivered, expired
 
 Key = tuple[int, int]
 Result = TypeVar("Result")
 
 DOMAINS = ("one.example", "two.example", "three.example")
+ACTIONS = (Action.HOLD, Action.RELEASE, Action.REMOVE, Action.REDIRECT, Action.RESCHEDULE)
+AMENDMENTS = (
+    Verb.HELD,
+    Verb.RELEASED,
+    Verb.REMOVED,
+    Verb.RESTORED,
+    Verb.REDIRECTED,
+    Verb.RESCHEDULED,
+)
 WAITS = st.sampled_from([0, 1, MINUTE, 20 * MINUTE, 5 * HOUR])
 EXAMPLES = {
     "memory": (60, 50),
@@ -63,6 +79,8 @@ EXAMPLES = {
     "cluster-links": (2, 40),
 }
 """How many sequences, and how many steps in each; what touches disks gets fewer."""
+OPERATED = {"memory": (40, 50), "files": (3, 40), "cluster": (4, 40), "cluster-links": (2, 40)}
+"""The same where operators act."""
 LOOKS = 5
 """A store may move records between a look at them and one at its figures."""
 FINDING = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -313,7 +331,6 @@ class LedgerMachine(RuleBasedStateMachine):
             self._ended["unknown"] += 1
         self._claimed.clear()
         self._begun.clear()
-        self._aside.clear()
 
     # ------------------------------------------------------------ what always holds
 
@@ -363,8 +380,11 @@ class LedgerMachine(RuleBasedStateMachine):
         ends = (Verb.DELIVERED, Verb.BOUNCED, Verb.EXPIRED)
         queued = sum(each.area is not Area.BOUNCES for each in self._records.values())
         assert observer.count(Verb.ACCEPTED) == self._accepted
-        assert self._accepted == sum(observer.count(verb) for verb in ends) + queued
-        assert {
+        purged = len(observer.purges)
+        assert self._accepted == sum(observer.count(verb) for verb in ends) + purged + queued
+        amended = sum(observer.count(verb) for verb in AMENDMENTS)
+        own = {name: count for name, count in (("purged", purged), ("amended", amended)) if count}
+        assert own | {
             name: observer.count(verb)
             for name, verb in {
                 "delivered": Verb.DELIVERED,
@@ -379,12 +399,88 @@ class LedgerMachine(RuleBasedStateMachine):
         } == dict(self._ended)
 
 
+class OperatedMachine(LedgerMachine):
+    """The same while operators act. A machine of its own: their actions leave few verdicts to the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._batches: list[str] = []
+        """Actions so far, by name."""
+
+    @precondition(lambda self: bool(self._records))
+    @rule(data=st.data(), action=st.sampled_from(ACTIONS))
+    def act(self, data: st.DataObject, action: Action) -> None:
+        spid, _ = data.draw(st.sampled_from(sorted(self._records)))
+        name = f"{action}-{len(self._batches)}"
+        self._batches.append(name)
+        target = "moved@three.example" if action is Action.REDIRECT else ""
+        self._apply(batch(action, self.post, id=name, target=target), Selection(spid=spid))
+
+    @precondition(lambda self: bool(self._batches))
+    @rule(data=st.data())
+    def undo(self, data: st.DataObject) -> None:
+        target = data.draw(st.sampled_from(self._batches))
+        name = f"{Action.UNDO}-{len(self._batches)}"
+        self._batches.append(name)
+        self._apply(batch(Action.UNDO, self.post, id=name, target=target), Selection())
+
+    def _apply(self, order: Batch, selection: Selection) -> None:
+        async def work() -> tuple[list[Recipient], int]:
+            changed: list[Recipient] = []
+            in_flight = 0
+            async with aclosing(self._store.pick(selection, order)) as parts:
+                async for part in parts:
+                    changed += part.recipients
+                    in_flight += part.in_flight
+                    verdict = Amended(batch=order)
+                    await self._store.settle(
+                        [Settlement(recipient=each, verdict=verdict) for each in part.recipients]
+                    )
+            return changed, in_flight
+
+        meant = {
+            key for key, each in self._records.items() if selection.matches(each) and applies(each, order)
+        }
+        changed, in_flight = self.run(work())
+        assert {each.key for each in changed} == meant - self._claimed
+        assert in_flight == len(meant & self._claimed)
+        for each in changed:
+            known = self._records[each.key]
+            if each != known and each.due <= self._aside.get(each.key, 0):
+                known = parked(known, each.due)
+            assert each == known
+            self._end(known, Amended(batch=order))
+
+    @rule(room=st.integers(1, 5))
+    def purge(self, room: int) -> None:
+        async def work() -> Sequence[Recipient]:
+            return await self._store.claim_removed(room)
+
+        found = self.run(work())
+        assert len(found) <= room
+        for each in found:
+            assert each == self._records[each.key]
+            assert each.area is Area.REMOVED
+            assert each.due <= self.now
+        if found:
+            self._settle([(each, Purged()) for each in found])
+
+
 @pytest.mark.parametrize("name", list(map(marked, EXAMPLES)))
 def test_the_store_is_what_the_model_says(name: str) -> None:
+    run(LedgerMachine, name, EXAMPLES)
+
+
+@pytest.mark.parametrize("name", list(map(marked, OPERATED)))
+def test_the_ledger_balances_while_operators_act(name: str) -> None:
+    run(OperatedMachine, name, OPERATED)
+
+
+def run(machine: type[LedgerMachine], name: str, runs: Mapping[str, tuple[int, int]]) -> None:
     make, restarts = HARNESSES[name]
-    examples, steps = EXAMPLES[name]
+    examples, steps = runs[name]
     run_state_machine_as_test(
-        type(f"{name.title()}Ledger", (LedgerMachine,), {"make": make, "restarts": restarts}),
+        type(f"{name.title()}Ledger", (machine,), {"make": make, "restarts": restarts}),
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
