@@ -25,7 +25,7 @@ from mqcd.queue.reading.snapshot import Item
 
 MOST_HEADER = 256 << 10
 """Octets of a header that are shown."""
-_FOLD = re.compile(r"\r\n(?=[ \t])")
+_FOLD = re.compile(r"\r\n[ \t]+")
 _ENVELOPE = ("sender", "origin", "listener", "client", "user", "tls", "zone")
 _OWN = ("qid", "recipient", "area", "inflight", "due", "attempts", "status", "reply", "last")
 """Fields of a recipient; `area` is null when it has left the queue, `last` is the verb of its last event."""
@@ -85,7 +85,7 @@ def _header(view: Snapshots | View, items: Sequence[Item]) -> Sequence[tuple[str
 def header_fields(head: bytes) -> list[tuple[str, str]]:
     """Names and values of a header section at the beginning of some octets."""
     section = (b"\r\n" + head).partition(b"\r\n\r\n")[0].decode("utf-8", "replace")
-    lines = (line.partition(":") for line in _FOLD.sub("", section).split("\r\n"))
+    lines = (line.partition(":") for line in _FOLD.sub(" ", section).split("\r\n"))
     return [(name.rstrip(), value.strip()) for name, colon, value in lines if colon]
 
 

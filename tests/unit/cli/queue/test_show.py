@@ -9,7 +9,7 @@ import pytest
 
 from mqcd.cli import main
 from mqcd.core.events import format_time
-from mqcd.core.model import Settlement
+from mqcd.core.model import Envelope, Settlement, Submission
 from tests.contract.mail import deferred, delivered
 from tests.unit.cli.queue.test_commands import HOUR, MINUTE, House
 from tests.unit.cli.queue.test_commands import house as house
@@ -70,3 +70,12 @@ async def test_a_message_nobody_knows_is_exit_code_1(house: House, capfd: pytest
     said = capfd.readouterr()
     assert said.out == ""
     assert "0000000000000000" in said.err
+
+
+async def test_a_folded_field_is_one_line(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    spid = house.store.reserve(False)
+    envelope = Envelope(spid=spid, sender="", received=house.now)
+    content = b"Received: from a\r\n\tby b;\r\n  now\r\nSubject:x\r\n\r\nbody: none\r\n"
+    await house.store.enqueue(Submission(envelope=envelope, recipients=["a@b.example"], content=content))
+    found = shown(capfd, house, f"{spid:016X}")
+    assert found["headers"] == [["Received", "from a by b; now"], ["Subject", "x"]]
