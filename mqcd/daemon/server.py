@@ -136,8 +136,7 @@ class Server:
         self.deliverer = make_deliverer(settings, schedule, parts, role)
         self._batches = make_batches(settings, self.store, clock, role, self._log_event)
         self.rules = make_rules(settings, parts, self.deliverer, self._batches, role, self._log_event)
-        others = () if role is None else role.others
-        self._held = HeldRequests(self.deliverer, self._holding, clock, self._log_event, others)
+        self._held = self._make_held(role)
         self._hold(self._held)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
@@ -191,6 +190,11 @@ class Server:
             keeping=self.keeping,
             switches=self._switches,
         )
+
+    def _make_held(self, role: Role | None) -> HeldRequests:
+        others = None if role is None else role.others
+        asking = (self._holding, self._clock, self._log_event, others, self._balance)
+        return HeldRequests(self.deliverer, *asking)
 
     def _holding(self) -> Holding:
         return holding_of(self.settings.queue)
@@ -253,7 +257,7 @@ class Server:
         if self._role is None:
             self._log_event("listening", name="ops", address=ops.interface, port=self.ops_port)
         if self._balance is not None:
-            self._balance.listen(self._admit)
+            self._balance.listen(self._admit, self._held.borrow)
 
     def _admit(self, listener: int, connection: socket.socket) -> None:
         """A connection that another process has passed on."""

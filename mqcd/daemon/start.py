@@ -189,11 +189,11 @@ class _Shards:
             quotas=UsedRates(quotas),
             alive=part.alive,
             owners=[keys_path(self._settings.ops.control.path, shard) for shard in range(self._of)],
-            others=[
-                division.control_path(self._settings.ops.control.path, shard)
+            others={
+                shard: division.control_path(self._settings.ops.control.path, shard)
                 for shard in self._numbers
                 if shard != part.shard
-            ],
+            },
             ready=take_mail,
         )
         # A door closes its sockets when its server stops.

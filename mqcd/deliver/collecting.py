@@ -67,20 +67,35 @@ class Collecting:
         return any(map(wanted, self._store.held_domains()))
 
     async def collect(
-        self, connection: Connection, wanted: Wanted, user: str, session: str, stops: Callable[[], bool]
-    ) -> None:
+        self,
+        connection: Connection,
+        wanted: Wanted,
+        user: str,
+        session: str,
+        stops: Callable[[], bool],
+        *,
+        address: str = "",
+        ends: bool = True,
+    ) -> bool:
         """Send what rests for such domains over a connection of `user`, and end it; `stops` says that no
-        further message is to be begun. `session` names it in the log. Raises StoreUnavailable."""
+        further message is to be begun. `session` names it in the log, `address` is the user's. Without `ends`
+        it is left open; returns whether it can then be used again. Raises StoreUnavailable."""
         client = self._terms.settings.client
-        link = Link(client, self._terms.clock, self._options(), user, connection.remote_addr, session)
+        address = address or connection.remote_addr
+        link = Link(client, self._terms.clock, self._options(), user, address, session)
         link.adopt(connection)
         self._sweep.add(link)
+        good = False
         try:
             if await link.greet() is State.READY:
-                await self._send(link, self._hop(user, connection.remote_addr), wanted, stops)
-            await link.quit()
+                await self._send(link, self._hop(user, address), wanted, stops)
+            good = link.smtp.state is State.READY
+            if ends:
+                await link.quit()
+            return good
         finally:
-            link.close()
+            if ends or not good:
+                link.close()
             self._sweep.discard(link)
             _log.info("%s: %d messages collected", user, link.transactions, extra={"session": session})
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import mmap
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mqcd.core.errors import MqcdError
@@ -21,6 +21,9 @@ log = logging.getLogger("mqcd.daemon")
 
 OUT = 0xFFFFFFFF
 """The number of a process that takes no connection."""
+LENT = 0xFF
+"""Stands where a listener's number does: not a client's connection, but ends of pipes, see `lend`."""
+_MOST_TERMS = 64 * 1024
 _MARGIN = 4
 _AT_ONCE = 64
 
@@ -70,11 +73,17 @@ class Balance:
         self._outboxes = boxes.outboxes
         self._refusing = refusing
         self._take: Callable[[int, socket.socket], None] | None = None
+        self._borrow: Callable[[bytes, Sequence[socket.socket]], None] | None = None
         self._closed = False
 
-    def listen(self, take: Callable[[int, socket.socket], None]) -> None:
-        """Call `take` with a listener's number and a connection for each that is passed to this process."""
-        self._take = take
+    def listen(
+        self,
+        take: Callable[[int, socket.socket], None],
+        borrow: Callable[[bytes, Sequence[socket.socket]], None] | None = None,
+    ) -> None:
+        """Call `take` with a listener's number and a connection for each that is passed to this process, and
+        `borrow` with what `lend` of another process was given."""
+        self._take, self._borrow = take, borrow
         asyncio.get_running_loop().add_reader(self._inbox, self._receive)
         self.count(0)
 
@@ -111,18 +120,33 @@ class Balance:
         connection.close()
         return True
 
+    def lend(self, process: int, terms: bytes, ends: Sequence[socket.socket]) -> bool:
+        """Pass ends of pipes to a process, with what it needs to know; returns whether they were passed."""
+        try:
+            fds = [each.fileno() for each in ends]
+            socket.send_fds(self._outboxes[process], [bytes([LENT]) + terms], fds)
+        except OSError as error:
+            log.debug("nothing is lent to process %d: %s", process, error)
+            return False
+        return True
+
     def _receive(self) -> None:
         for _ in range(_AT_ONCE):
             try:
-                data, fds, _, _ = socket.recv_fds(self._inbox, 1, 1)
+                data, fds, _, _ = socket.recv_fds(self._inbox, _MOST_TERMS, 2)
             except BlockingIOError:
                 return
             except OSError as error:
                 raise MqcdError(f"connections cannot be passed to this process: {error}") from error
-            for fd in fds:
-                connection = socket.socket(fileno=fd)
+            passed = [socket.socket(fileno=fd) for fd in fds]
+            for connection in passed:
                 connection.setblocking(False)
-                if self._take is None or not data:
+            lent = data[:1] == bytes([LENT])
+            if lent and self._borrow is not None:
+                self._borrow(data[1:], passed)
+                continue
+            for connection in passed:
+                if self._take is None or not data or lent:
                     connection.close()
                 else:
                     self._take(data[0], connection)

@@ -58,7 +58,7 @@ USER, PASSWORD = "bob", "builder"
 HOME = "home.test"
 
 
-def odmr_server(make_server: MakeServer, receiver: Receiver) -> tuple[Server, int]:
+def odmr_server(make_server: MakeServer, receiver: Receiver, shards: int = 1) -> tuple[Server, int]:
     """A server with a listener for ODMR, and that one's port."""
     port = free_port()
     listener = f"""<listener name="odmr" interface="127.0.0.1" port="{port}" protocol="odmr">
@@ -67,6 +67,7 @@ def odmr_server(make_server: MakeServer, receiver: Receiver) -> tuple[Server, in
     server = make_server(
         Plan(
             relays=relay(receiver.port),
+            queue={"shards": shards},
             held=f'<domain name="{HOME}" mode="atrn" user="{USER}"/>',
             journal={"evacuate_age": "1s", "seal_age": "200ms"},
             more_listeners=listener,
@@ -98,11 +99,12 @@ def serve(client: mail.Client, refused: str) -> list[str]:
     return taken
 
 
+@pytest.mark.parametrize("shards", [1, 3])
 def test_a_user_collects_mail_over_their_own_connection(
-    make_server: MakeServer, make_receiver: MakeReceiver
+    make_server: MakeServer, make_receiver: MakeReceiver, shards: int
 ) -> None:
     receiver = make_receiver()
-    server, port = odmr_server(make_server, receiver)
+    server, port = odmr_server(make_server, receiver, shards)
     for number in range(MESSAGES):
         mail.send(server.port, mail.message(f"held {number}"), f"m{number}@{HOME}")
         mail.send(server.port, mail.message(f"other {number}"), f"o{number}@other.test")

@@ -34,7 +34,7 @@ class FakeHeld:
             raise StoreUnavailable("down")
         return not node.startswith("empty")
 
-    def waiting(self, call: Collect) -> bool:
+    async def waiting(self, call: Collect) -> bool:
         """Whether it names a domain that has mail; all that a user has are empty ones."""
         if any(domain.startswith("down") for domain in call.domains):
             raise StoreUnavailable("down")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqcd.core.ports import Tokens, UsedRates
@@ -32,8 +32,8 @@ class Role:
     """Descriptor: `supervisor.Part.alive`."""
     owners: Sequence[Path]
     """By shard that takes mail: where it takes the messages of its keys, see `owners`."""
-    others: Sequence[Path] = ()
-    """The control sockets of the other shards' processes."""
+    others: Mapping[int, Path] = field(default_factory=dict)
+    """By shard, the control sockets of the other processes."""
     ready: Callable[[], None]
     """Called once mail is accepted."""
 

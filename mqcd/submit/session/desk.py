@@ -37,7 +37,7 @@ class HeldMail(Protocol):
     async def start(self, node: str, user: str) -> bool:
         """Work through the mail of a node of ETRN now; whether there is some. Raises StoreUnavailable."""
 
-    def waiting(self, call: Collect) -> bool:
+    async def waiting(self, call: Collect) -> bool:
         """Whether there is mail to be collected. Raises StoreUnavailable."""
 
     async def collect(
@@ -64,7 +64,7 @@ class Desk:
             if isinstance(question, Start):
                 return await self._start(dialogue, question)
             if isinstance(question, Collect):
-                return self._collect(dialogue, question)
+                return await self._collect(dialogue, question)
             refusal = await self._refusal(question)
             if refusal is not None:
                 return dialogue.retract(*refusal)
@@ -80,12 +80,12 @@ class Desk:
             return dialogue.refuse(Reason.STORE, UNABLE)
         return (STARTED if some else NOTHING).encode()
 
-    def _collect(self, dialogue: Dialogue, call: Collect) -> bytes:
+    async def _collect(self, dialogue: Dialogue, call: Collect) -> bytes:
         """The reply to ATRN."""
         try:
             if self.held is None:
                 raise StoreUnavailable("held mail is not worked through")
-            if not self.held.waiting(call):
+            if not await self.held.waiting(call):
                 return NO_MAIL.encode()
         except StoreUnavailable:
             return dialogue.refuse(Reason.STORE, BUSY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -128,3 +128,21 @@ def test_mail_is_taken_elsewhere_while_another_is_in_service(boxes: Mailboxes) -
     why[0] = ""
     full.count(3)
     assert not full.elsewhere()
+
+
+async def test_ends_that_are_lent_arrive_with_their_terms(boxes: Mailboxes) -> None:
+    first, second, _ = running(boxes, 1, 1, 1)
+    arrived: asyncio.Future[tuple[bytes, Sequence[socket.socket]]] = (
+        asyncio.get_running_loop().create_future()
+    )
+    second.listen(lambda *_: None, lambda terms, ends: arrived.set_result((terms, ends)))
+    pairs = [connection(), connection()]
+    assert first.lend(1, b"terms", [ours for ours, _ in pairs])
+    terms, ends = await asyncio.wait_for(arrived, 30)
+    assert terms == b"terms"
+    for each, (ours, theirs) in zip(ends, pairs, strict=True):
+        each.send(b"x")
+        assert theirs.recv(1) == b"x"
+        for end in (each, ours, theirs):
+            end.close()
+    second.close()

@@ -14,8 +14,10 @@ from mqcd.submit import Door
 from mqcd.submit.esmtp.calls import Collect
 from mqcd.submit.users.file import changing
 from mqcd.submit.users.passwords import make_user
+from tests.fakes.certificates import Authority
 from tests.fakes.held import HOLDING, FakeHeld
-from tests.unit.submit.support import Client, House, open_house, server, visit
+from tests.unit.submit.support import Client, House, open_house, server, until_gone, visit
+from tests.unit.submit.test_door_tls import context_of, latent, secure
 
 
 class Sender(FakeHeld):
@@ -24,12 +26,13 @@ class Sender(FakeHeld):
     def __init__(self) -> None:
         super().__init__()
         self.heard = b""
-        self.stopped = asyncio.Event()
+        self.tls = ""
         self.waits = False
 
     async def collect(
         self, call: Collect, connection: Connection, session: str, stops: Callable[[], bool]
     ) -> None:
+        self.tls = connection.tls
         connection.write(b"EHLO mx.example.org\r\n")
         self.heard = await connection.read()
         while self.waits and not stops():
@@ -40,10 +43,14 @@ def odmr_house(path: Path) -> House:
     """A house whose door is for ODMR, with a user."""
     with changing(path, Disk()) as found:
         found["bob"] = make_user("bob", "builder")
-    settings = server(users=path, authtypes=(AuthType.PLAIN,), authtypes_ssl=())
-    house = House(settings)
+    return for_odmr(House(server(users=path, authtypes=(AuthType.PLAIN,), authtypes_ssl=())))
+
+
+def for_odmr(house: House) -> House:
+    """The house with a door for ODMR."""
     listener = replace(house.door.settings, protocol=ListenerProtocol.ODMR)
-    house.door = Door(listener, house.store, house.clock, house.observer, inline_max=65536)
+    tls = house.door.tls
+    house.door = Door(listener, house.store, house.clock, house.observer, inline_max=65536, tls=tls)
     return house
 
 
@@ -63,6 +70,20 @@ async def test_the_roles_are_reversed(tmp_path: Path) -> None:
         assert await client.say("250 customer.example") == ""
         assert held.heard == b"250 customer.example\r\n"
         assert house.door.sessions == 0
+
+
+async def test_the_roles_are_reversed_within_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.sign("mx", "DNS:mx.example.org")
+    house, held = for_odmr(secure(odmr_house(tmp_path / "users"), authority)), Sender()
+    house.door.hold(HOLDING, held)
+    async with open_house(house), latent(house, context_of(authority)) as client:
+        await log_in(client)
+        assert (await client.say("ATRN atrn.example")).startswith("250 2.0.0 ")
+        assert await client.reply() == "EHLO mx.example.org\r\n"
+        assert await client.say("250 customer.example") == ""
+        assert (held.heard, held.tls) == (b"250 customer.example\r\n", "TLSv1.3")
+        await until_gone(house)
 
 
 async def test_a_stop_ends_a_reversed_session(tmp_path: Path) -> None:
