@@ -24,7 +24,6 @@ from mqcd.config.settings import LOCAL, Settings, Suppressing
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, Observer, Resolver
-from mqcd.core.queueing.holding import Holding
 from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
@@ -192,16 +191,13 @@ class Server:
         )
 
     def _make_held(self, role: Role | None) -> HeldRequests:
-        others = None if role is None else role.others
-        asking = (self._holding, self._clock, self._log_event, others, self._balance)
-        return HeldRequests(self.deliverer, *asking)
-
-    def _holding(self) -> Holding:
-        return holding_of(self.settings.queue)
+        asking = (self._clock, self._log_event, role.others if role is not None else None, self._balance)
+        return HeldRequests(self.deliverer, lambda: holding_of(self.settings.queue), *asking)
 
     def _hold(self, held: HeldRequests) -> None:
+        holding = holding_of(self.settings.queue)
         for door in self._all_doors:
-            door.hold(self._holding(), held)
+            door.hold(holding, held)
 
     def _trusts(self, envelope: Envelope) -> bool:
         """Whether a message came from a user, or from a client that the listener which took it trusts; a
