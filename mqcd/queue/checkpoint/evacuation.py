@@ -31,6 +31,7 @@ from mqcd.queue.format.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark,
 from mqcd.queue.format.keys import RECORD
 from mqcd.queue.helper import jobs
 from mqcd.queue.keys.file import OpenFile, WriteKeys, Written
+from mqcd.queue.keys.live import Taken
 from mqcd.queue.manifest.log import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
@@ -60,6 +61,8 @@ class _Move:
     """Entries of other segments whose content was here at the commit."""
     ended: tuple[str, ...] = ()
     """Clusters that the edit ended."""
+    taken_keys: Taken = field(default_factory=Taken)
+    """Keys of the segment's messages."""
     keys: OpenFile | None = None
     """The file that holds the segment's keys from the commit on."""
     ended_keys: tuple[str, ...] = ()
@@ -210,7 +213,8 @@ class Evacuator:
         """The segment's idempotency keys move to a key file; files whose keys are all too old end."""
         shard, number = self._shard, move.segment.number
         index, listed = shard.keys, tuple(shard.manifest.state.keys.values())
-        records = index.live.until(number)
+        move.taken_keys = index.live.until(number)
+        records = bytes(move.taken_keys.records)
         ended = index.expired(listed)
         if records:
             merged = [file.name for file in index.to_merge(len(records) // RECORD)]
@@ -272,7 +276,7 @@ class Evacuator:
         """Memory follows the commit, in the same turn."""
         shard, segment = self._shard, move.segment
         segment.on(segment_states.Event.EVACUATE)
-        shard.keys.evacuated(segment.number, move.keys, move.ended_keys)
+        shard.keys.evacuated(move.taken_keys, move.keys, move.ended_keys)
         for area, records in move.records.items():
             shard.accounts.take(area, records, move.octets[area])
         for cluster in clusters:

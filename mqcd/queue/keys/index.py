@@ -18,7 +18,7 @@ from mqcd.core.queueing.idempotency import Used
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.format import keys
 from mqcd.queue.keys.file import OpenFile, to_merge
-from mqcd.queue.keys.live import LiveKeys
+from mqcd.queue.keys.live import LiveKeys, Taken
 from mqcd.queue.keys.turns import Turn, take_turn
 from mqcd.queue.manifest.log import KeyFile
 
@@ -131,9 +131,9 @@ class Keys:
         since = self.since()
         return [state.name for state in states if state.newest < since]
 
-    def evacuated(self, segment: int, new: OpenFile | None, ended: Sequence[str]) -> None:
+    def evacuated(self, taken: Taken, new: OpenFile | None, ended: Sequence[str]) -> None:
         """An edit has put files in the place of a segment's keys, and of those of other files."""
-        self.live.drop(segment)
+        self.live.drop(taken)
         for file in [each for each in self._files if each.state.name in ended]:
             self._files.remove(file)
             file.close()

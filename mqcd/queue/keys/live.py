@@ -7,11 +7,14 @@ bucket stand in the order of their segments, so those of an evacuated segment ar
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 
 from mqcd.core.queueing.idempotency import Used
 from mqcd.queue.format import keys
 from mqcd.queue.format.keys import RECORD
+
+_FIELDS = RECORD // 4
+_LAST = _FIELDS - 1
+"""Where the segment stands among the numbers of four octets."""
 
 
 class LiveKeys:
@@ -38,19 +41,32 @@ class LiveKeys:
         at = keys.find(bucket, name)
         return keys.used_at(bucket, at) if at >= 0 else None
 
-    def until(self, segment: int) -> bytes:
+    def until(self, segment: int) -> Taken:
         """The records of segments up to this one."""
-        return b"".join(bytes(bucket[:end]) for bucket, end in self._beginnings(segment))
-
-    def drop(self, segment: int) -> None:
-        """Forget them."""
-        for bucket, end in self._beginnings(segment):
-            del bucket[:end]
-            self.count -= end // RECORD
-
-    def _beginnings(self, segment: int) -> Iterator[tuple[bytearray, int]]:
+        found = Taken()
         for bucket in self._buckets.values():
-            if bucket and keys.segment_of(bucket, 0) <= segment:
-                numbers = range(len(bucket) // RECORD)
-                last = bisect_right(numbers, segment, key=lambda at: keys.segment_of(bucket, at * RECORD))
-                yield bucket, last * RECORD
+            # Numbers of the records' segments, which only grow.
+            numbers = memoryview(bucket).cast("I")[_LAST::_FIELDS].tolist()
+            if numbers and numbers[0] <= segment:
+                end = bisect_right(numbers, segment) * RECORD
+                found.ends.append((bucket, end))
+                found.records += bucket[:end]
+        return found
+
+    def drop(self, taken: Taken) -> None:
+        """Forget them."""
+        for bucket, end in taken.ends:
+            del bucket[:end]
+        self.count -= len(taken.records) // RECORD
+        taken.ends.clear()
+
+
+class Taken:
+    """Records that an evacuation takes."""
+
+    __slots__ = ("ends", "records")
+
+    def __init__(self) -> None:
+        self.records = bytearray()
+        self.ends: list[tuple[bytearray, int]] = []
+        """In each bucket they stand before this octet."""

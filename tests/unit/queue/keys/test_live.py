@@ -30,18 +30,20 @@ def test_each_key_is_found() -> None:
 def test_the_keys_of_a_segment_are_taken_out() -> None:
     live = filled(9000)
     taken = live.until(1)
-    assert {keys.segment_of(taken, at) for at in range(0, len(taken), RECORD)} == {1}
-    assert len(taken) == 3000 * RECORD
-    live.drop(1)
-    assert live.count == 6000
+    records = taken.records
+    assert {keys.segment_of(records, at) for at in range(0, len(records), RECORD)} == {1}
+    assert len(records) == 3000 * RECORD
+    live.add(packed(9000, 4))
+    live.drop(taken)
+    assert live.count == 6001
     assert live.find(name(2999)) is None
     assert live.find(name(3000)) == Used(3000, DIGEST, 4000)
-    assert live.until(1) == b""
+    assert live.until(1).records == b""
 
 
 def test_a_key_that_is_used_again_has_its_last_use() -> None:
     live = filled(300)
     live.add(keys.pack(name(5), DIGEST, 77, 9000, 3))
     assert live.find(name(5)) == Used(77, DIGEST, 9000)
-    live.drop(2)
+    live.drop(live.until(2))
     assert live.find(name(5)) == Used(77, DIGEST, 9000)
