@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
-from hashlib import blake2b
+from hashlib import blake2s
 from typing import NamedTuple
 from zlib import crc32
 
@@ -38,7 +38,7 @@ class Used(NamedTuple):
 
 def name_of(owner: str, key: str) -> bytes:
     """The name of a key: `owner` says whose it is, such as `user:alice`."""
-    return blake2b(f"{owner}\0{key}".encode("utf-8", "surrogateescape"), digest_size=NAME_OCTETS).digest()
+    return blake2s(f"{owner}\0{key}".encode("utf-8", "surrogateescape"), digest_size=NAME_OCTETS).digest()
 
 
 class Digest:

@@ -15,14 +15,12 @@ from mqcd.submit.message.zoning import MAX_SECTION
 MOST = 255
 """Characters of a key."""
 _NAME = b"\nx-mqcd-key"
+_USUAL = re.compile(rb"x-mqcd-key:[ \t]*([!-~]{1,%d})\r\n(?![ \t])" % MOST, re.IGNORECASE)
 _KEY = re.compile(rb"[!-~]{1,%d}" % MOST)
-_MALFORMED = DoorRefused(
-    Reason.CONTENT,
-    Reply(
-        code=554,
-        status="5.6.0",
-        text=f"X-mqcd-Key takes one word of at most {MOST} printable ASCII characters, and comes once",
-    ),
+_MALFORMED = Reply(
+    code=554,
+    status="5.6.0",
+    text=f"X-mqcd-Key takes one word of at most {MOST} printable ASCII characters, and comes once",
 )
 
 
@@ -37,7 +35,16 @@ def take_key(content: bytes) -> tuple[str, bytes]:
     start = lower.find(_NAME)
     if start < 0 or content.startswith(b"\r\n"):
         return "", content
+    usual = _USUAL.match(section, start)
+    if usual is not None and lower.find(_NAME, start + 1) < 0:
+        return usual[1].decode("ascii"), content[:start] + content[usual.end() :]
+    return _take_unusual(content, section, lower)
+
+
+def _take_unusual(content: bytes, section: bytes, lower: bytes) -> tuple[str, bytes]:
+    """The same where the field is folded, comes twice, is malformed, or has a longer name."""
     found: list[tuple[int, int, bytes]] = []
+    start = lower.find(_NAME)
     while start >= 0:
         stop = _end_of_field(section, start)
         name, colon, value = section[start:stop].partition(b":")
@@ -49,7 +56,7 @@ def take_key(content: bytes) -> tuple[str, bytes]:
         return "", content
     start, stop, key = found[0]
     if len(found) > 1 or _KEY.fullmatch(key) is None:
-        raise _MALFORMED
+        raise DoorRefused(Reason.CONTENT, _MALFORMED)
     return key.decode("ascii"), content[:start] + content[stop:]
 
 
