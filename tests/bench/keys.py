@@ -49,7 +49,7 @@ def name(number: int) -> bytes:
 
 async def engine(root: Path, given: dict[str, Any]) -> None:
     """One run of the engine."""
-    made = kit.store(kit.options(root, segmentsize=8 << 20))
+    made = kit.store(kit.options(root))
     await made.open()
     await made.recovered()
     todo: asyncio.Queue[Recipient] = asyncio.Queue()
