@@ -188,6 +188,7 @@ class Server:
             closed=lambda: "" if self._opened else self._state,
             keeping=self.keeping,
             switches=self._switches,
+            local=self.local,
         )
 
     def _make_held(self, role: Role | None) -> HeldRequests:

@@ -6,9 +6,9 @@ They pass on who asked them. An answer is whole, or comes as a stream, for conte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 
@@ -34,11 +34,14 @@ class Question:
     body: bytes = b""
     seconds: float = ASK_S
     accept: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Further fields of the header."""
 
     def head(self, length: int) -> bytes:
         """The request without its body."""
         author = f"X-Mqcd-Author: {self.by}\r\n" if self.by else ""
         author += f"Accept: {self.accept}\r\n" if self.accept else ""
+        author += "".join(f"{name}: {value}\r\n" for name, value in self.fields.items())
         return f"{self.method} {self.target} HTTP/1.0\r\n{author}Content-Length: {length}\r\n\r\n".encode()
 
 

@@ -17,6 +17,7 @@ from mqcd.daemon.control.batches import Batches
 from mqcd.daemon.control.browsing import Browsing
 from mqcd.daemon.control.explaining import Explanations, explain_live
 from mqcd.daemon.control.held import HELD, HeldRequests
+from mqcd.daemon.control.injecting import Injecting
 from mqcd.daemon.control.keeping import Keeping
 from mqcd.daemon.control.listening import Listening
 from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, UNFILED, Looking
@@ -25,6 +26,7 @@ from mqcd.daemon.control.rows import connection_rows, destination_rows, lane_row
 from mqcd.daemon.control.ruling import Ruling
 from mqcd.daemon.control.switches import Switches
 from mqcd.daemon.derived import suppressions_of
+from mqcd.daemon.listeners.local import LocalMail
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.storing import Described, ServedStore
 from mqcd.deliver.service import Deliverer
@@ -62,6 +64,7 @@ class Pages:
     """Why the queue has no figures yet; "" = it is open."""
     keeping: Keeping
     switches: Switches
+    local: LocalMail | None = None
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(
@@ -107,6 +110,7 @@ class Pages:
             "listAreas": browsing.areas,
             "showMessage": browsing.message,
             "readContent": browsing.content,
+            "addMessage": Injecting(self.local).add,
             "beginBatch": lambda request, _: self.batches.ask(request),
             "listBatches": self.batches.progress,
             "retry": lambda request, _: retrying.page(request),

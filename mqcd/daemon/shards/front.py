@@ -85,6 +85,7 @@ class Front:
             "listAreas": self._merged(merging.areas),
             "showMessage": self._message,
             "readContent": self._content,
+            "addMessage": self._add_message,
             "beginBatch": self._batch,
             "listBatches": self._batches,
             "retry": self._retry,
@@ -335,6 +336,17 @@ class Front:
             raise Unanswered(dict(zip(self._paths, others, strict=True)))
         chunks = merged(good, b"\n" if lines else b"\n\n")
         return Answer(chunks=chunks, content_type=LINES if lines else EVENTS)
+
+    async def _add_message(self, request: Request, _: Given) -> Answer:
+        """The first shard has the door of programs' mail."""
+        path = next(iter(self._paths.values()))
+        fields = {**request.fields, "content-type": request.content_type}
+        fields.pop("x-mqcd-author", None)
+        question = Question(target=request.path, by=request.by, method="POST", seconds=ACT_S, fields=fields)
+        reply = await read_whole(await begin(path, question, request.chunks, request.length))
+        if not reply.status:
+            raise Unanswered({0: reply})
+        return Answer(status=HTTPStatus(reply.status), body=reply.body, content_type=reply.content_type)
 
     async def _add_rule(self, request: Request, given: Given) -> object:
         if fields_in(request).get("dry_run") is not True:

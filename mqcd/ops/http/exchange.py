@@ -39,6 +39,8 @@ class Request:
     """The body of an action that reads it by itself. Raises ConnectionError, TimeoutError."""
     uid: int = -1
     """User id of the process that asks, over a unix socket; else -1."""
+    fields: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Fields whose names begin with X-Mqcd-, by their names in lower case."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What stands in the path where its page has {name}."""
 
@@ -111,6 +113,11 @@ def parse_request(head: bytes) -> Request | None:
         author=_author(fields),
         continues=fields.get("expect", [""])[0].lower() == "100-continue",
         length=_length(fields),
+        fields={
+            name: texts[0].encode("latin-1").decode("utf-8", "replace")
+            for name, texts in fields.items()
+            if name.startswith("x-mqcd-") and len(texts) == 1
+        },
     )
 
 

@@ -12,8 +12,19 @@ from http import HTTPStatus
 from mqcd.core.model import Action
 from mqcd.core.selecting.rules import RuleAction
 from mqcd.daemon.control.api import answers
+from mqcd.daemon.control.api.envelope import FIELDS, HEADERS
 from mqcd.daemon.control.api.fields import Field, Kind
-from mqcd.daemon.control.api.operation import EVENTS, LINES, MESSAGE, Body, Method, Operation, Role, Table
+from mqcd.daemon.control.api.operation import (
+    EVENTS,
+    JSON,
+    LINES,
+    MESSAGE,
+    Body,
+    Method,
+    Operation,
+    Role,
+    Table,
+)
 
 GET, POST = Method.GET, Method.POST
 _RULE_ACTIONS = [each.value for each in RuleAction]
@@ -87,6 +98,20 @@ QUEUE: Table = {
     },
     "/v1/areas": {
         GET: Operation(name="listAreas", summary="What each area holds. Costs no scan.", answer=answers.AREAS)
+    },
+    "/v1/messages": {
+        POST: Operation(
+            name="addMessage",
+            summary="A message into the queue, by the rules of programs' mail: the body is the message, the "
+            "header has the envelope; or one JSON object. What is answered is durable.",
+            role=Role.INJECT,
+            fields=FIELDS,
+            headers=[AUTHOR, *HEADERS],
+            body=Body.STREAM,
+            takes=[JSON, MESSAGE],
+            answer=answers.ADDED,
+            errors=[HTTPStatus.UNPROCESSABLE_ENTITY],
+        )
     },
     "/v1/messages/{spid}": {
         GET: Operation(

@@ -1,0 +1,93 @@
+"""Messages over the control socket: by the rules of programs' mail, durable when answered, once for a key."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcd.core.events import Verb
+from mqcd.core.queueing.spid import format_spid
+from tests.unit.daemon.support import Running, running
+
+MESSAGE = b"Subject: one\n\nline\n.dot\n"
+
+
+class OverSocket(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=30)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))
+
+
+def post(path: Path, body: bytes, fields: dict[str, str]) -> tuple[int, str]:
+    connection = OverSocket(path)
+    connection.request("POST", "/v1/messages", body, fields)
+    answer = connection.getresponse()
+    try:
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+async def ask(house: Running, body: bytes, **fields: str) -> tuple[int, Any]:
+    named = {name.replace("_", "-"): value for name, value in fields.items()}
+    path = house.server.settings.ops.control.path
+    status, text = await asyncio.to_thread(post, path, body, named)
+    return status, json.loads(text) if status == 200 else text
+
+
+async def test_a_message_as_it_is(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        envelope = {"X_Mqcd_From": "me@here.example", "X_Mqcd_To": "a@x.example, b@y.example"}
+        status, value = await ask(house, MESSAGE, **envelope)
+        assert status == 200
+        assert [row["accepted"] for row in value["recipients"]] == [True, True]
+        while house.observer.count(Verb.DELIVERED) < 2:
+            house.observer.news.clear()
+            await house.observer.news.wait()
+        assert b"\r\n.dot\r\n" in house.arrived[0].content
+        heard = house.observer.of(Verb.DELIVERED)
+        assert {format_spid(each.recipient.spid) for each in heard if each.recipient} == {value["spid"]}
+
+
+async def test_a_message_as_json_refused_in_part(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        fields = {"from": "me@here.example", "to": ["a@x.example", "b@@x"], "content": MESSAGE.decode()}
+        status, value = await ask(house, json.dumps(fields).encode(), Content_Type="application/json")
+        assert status == 200
+        assert [row["accepted"] for row in value["recipients"]] == [True, False]
+        assert value["recipients"][1]["reply"].startswith("5")
+
+
+async def test_a_message_refused_as_a_whole(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        status, text = await ask(house, MESSAGE, X_Mqcd_From="me@here.example", X_Mqcd_To="b@@x")
+        assert (status, "b@@x" in text) == (422, True)
+
+
+async def test_a_key_gives_one_message(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        envelope = {"X_Mqcd_From": "me@here.example", "X_Mqcd_To": "a@x.example", "X_Mqcd_Key": "order-7"}
+        first = await ask(house, MESSAGE, **envelope)
+        assert await ask(house, MESSAGE, **envelope) == first
+        assert house.observer.count(Verb.ACCEPTED) == 1
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [{}, {"X_Mqcd_From": "a@b.example"}, {"X_Mqcd_From": "a b", "X_Mqcd_To": "c@d.example"}],
+)
+async def test_an_envelope_that_is_none_is_refused(tmp_path: Path, envelope: dict[str, str]) -> None:
+    async with running(tmp_path) as house:
+        assert (await ask(house, MESSAGE, **envelope))[0] == 400
