@@ -17,7 +17,7 @@ from mqcd.daemon.shards.division import control_path
 from mqcd.daemon.shards.front import Front
 from mqcd.net.clock import SystemClock
 from mqcd.net.control_socket import ControlSocket
-from mqcd.ops.http.server import Answer, HttpServer, Pages, Request
+from mqcd.ops.http.server import Answer, HttpServer, Pages, Request, Search
 
 AT = 1_800_000_000_000
 
@@ -94,6 +94,7 @@ async def served(directory: Path, *shards: Shard | None) -> AsyncIterator[Front]
 
 async def asked(front: Front, path: str, query: str = "", **names: str) -> Answer:
     page = front.for_commands()[path]
+    page = page.page if isinstance(page, Search) else page
     assert callable(page)
     request = Request(method="GET", path=path.format(**names), query=query, names=names, uid=os.geteuid() + 1)
     answer = page(request)
