@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import MakeServer
+from tests.e2e.kit import mail
 from tests.e2e.kit.browser import DOWN, ENTER, TAB, Browser, browser
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.receivers import LoopThread, Receiver
@@ -260,3 +261,21 @@ def test_who_may_only_read_sees_no_buttons(page: Browser, server: Server, tmp_pa
             window.go(path)
             buttons = {each.text for each in window.driver.find_elements("css selector", "main button")}
             assert buttons <= {"Show"}, path
+
+
+def test_accepting_is_paused_and_resumed(page: Browser, server: Server) -> None:
+    page.go("/server")
+    page.fill("reason", "a look at accepting")
+    page.click("Pause accept")
+    page.reads("a look at accepting")
+    assert server.page("/readyz")[0] == 503
+    page.click("Resume accept")
+    page.reads("Ready.")
+
+
+def test_events_are_followed_live(page: Browser, server: Server) -> None:
+    page.go("/events?verb=accepted&domain=live.test")
+    page.reads("Following.")
+    mail.send(server.port, mail.message("live"), ["one@live.test", "two@other.test"])
+    page.reads("one@live.test")
+    assert "two@other.test" not in page.text

@@ -80,7 +80,11 @@ def queue_link(where: str) -> str:
 
 
 def _not_ready(state: State) -> Iterator[Finding]:
+    paused = [f"{part.get('part')} is paused" for part in state.parts if part.get("paused")]
     for line in state.view.against.splitlines():
+        if any(each in line for each in paused):
+            # `_paused` says it with its reason, and how it ends.
+            continue
         yield Finding(weight=Weight.ALARM, text=f"Not ready: {line}", link="/server", label="Server")
 
 

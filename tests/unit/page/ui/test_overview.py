@@ -113,6 +113,12 @@ def test_the_worst_comes_first() -> None:
     assert "mx.test" in listed[1][1]
 
 
+def test_a_pause_is_told_once() -> None:
+    parts = [{"part": "deliver", "paused": True, "by": "token:a", "reason": "disk"}]
+    listed = found(sample(0, "deliver is paused: by token:a\nno room"), parts=parts)
+    assert [words for _, words in listed] == ["Not ready: no room", "Paused by token:a: deliver: disk"]
+
+
 def test_a_rule_that_suspends_is_only_noted() -> None:
     [(weight, words)] = found(sample(0), destinations=[destination("mx.test", rule="suspend-1")])
     assert (weight, words) == (Weight.NOTE, "By rules, 1 destination is suspended")
