@@ -429,7 +429,7 @@ async def test_stat_tells_of_a_clock_in_doubt(house: House, capfd: pytest.Captur
     assert main([*house.words, "stat"]) == 0
     assert "clock" not in capfd.readouterr().out
     future = house.now + 1000 * 24 * HOUR
-    house.store._live.shard.manifest.commit(Edit(clock=future))
+    await house.store._live.shard.editing.commit(Edit(clock=future))
     assert main([*house.words, "stat"]) == 0
     assert "the clock is 999 days" in capfd.readouterr().out.splitlines()[-1]
     assert main([*house.words, "stat", "--json"]) == 0
