@@ -22,7 +22,7 @@ def explain(place: Place, asked: str, sender: str, as_json: bool) -> int:
 
     from mqcd.daemon.control.explaining import ask_server, explain_files
     from mqcd.net.clock import SystemClock
-    from mqcd.net.control_client import NoAnswer
+    from mqcd.net.control.client import NoAnswer
 
     settings = place.load().settings
     try:

@@ -8,12 +8,12 @@ import sys
 import click
 
 from mqcd import __version__
+from mqcd.cli.access.token import token
+from mqcd.cli.access.user import user
 from mqcd.cli.conf import conf
 from mqcd.cli.explain import explain
-from mqcd.cli.feed import feed
 from mqcd.cli.importing import bring_in
 from mqcd.cli.options import Place, takes_place
-from mqcd.cli.page import page
 from mqcd.cli.pausing import drain, pause, resume
 from mqcd.cli.pipeline.commands import pipeline
 from mqcd.cli.queue import batches as _batches  # noqa: F401 - its commands belong to `queue`
@@ -21,12 +21,12 @@ from mqcd.cli.queue import show as _show  # noqa: F401 - the same
 from mqcd.cli.queue.commands import queue
 from mqcd.cli.rule import rule
 from mqcd.cli.sendmail import mailq, sendmail
-from mqcd.cli.server import check, demo, run
+from mqcd.cli.serving.feed import feed
+from mqcd.cli.serving.page import page
+from mqcd.cli.serving.server import check, demo, run
+from mqcd.cli.serving.top import top
 from mqcd.cli.sink import sink
-from mqcd.cli.token import token
-from mqcd.cli.top import top
 from mqcd.cli.upkeep import fsck
-from mqcd.cli.user import user
 from mqcd.core.errors import MqcdError
 
 

@@ -74,7 +74,7 @@ def _state(place: Place) -> Mapping[str, Any]:
 def _asked(place: Place, fields: Mapping[str, object] | None) -> Mapping[str, Any]:
     from http import HTTPStatus
 
-    from mqcd.net.control_client import Control, NoAnswer
+    from mqcd.net.control.client import Control, NoAnswer
 
     control = Control(place.load().settings.ops.control.path)
     if fields is None:

@@ -11,7 +11,7 @@ import click
 from mqcd.cli.options import Place, as_json, at_place, json_line
 
 if TYPE_CHECKING:
-    from mqcd.net.control_client import Control
+    from mqcd.net.control.client import Control
 
 _ASK_S = 600
 _ACTIONS = ("hold", "suspend", "slow", "bounce")
@@ -27,7 +27,7 @@ def rule() -> None:
 @as_json
 @at_place
 def ls(place: Place, as_json: bool) -> None:
-    """List the rules that stand, those that the server made for replies among them."""
+    """List the rules that stand, also the ones that the server made for replies."""
     from mqcd.core.display import printable
 
     for each in _listed(place):
@@ -100,7 +100,7 @@ def cancel(place: Place, /, id: str, as_json: bool) -> None:  # noqa: A002 - the
 
 
 def _control(place: Place) -> Control:
-    from mqcd.net.control_client import Control
+    from mqcd.net.control.client import Control
 
     return Control(place.load().settings.ops.control.path)
 
@@ -111,7 +111,7 @@ def _listed(place: Place) -> list[dict[str, Any]]:
     from mqcd.daemon.rules.book import read_rules, rules_path
     from mqcd.daemon.rules.form import fields_of
     from mqcd.net.clock import SystemClock
-    from mqcd.net.control_client import NoAccess, NoAnswer
+    from mqcd.net.control.client import NoAccess, NoAnswer
 
     try:
         rows: list[dict[str, Any]] = _answer(*_control(place).get("/v1/rules", _ASK_S))
@@ -134,7 +134,7 @@ def _answer(status: int, text: str) -> Any:
     from http import HTTPStatus
 
     from mqcd.core.errors import DecodeError
-    from mqcd.net.control_client import NoAnswer
+    from mqcd.net.control.client import NoAnswer
 
     if status == HTTPStatus.BAD_REQUEST:
         raise DecodeError(text.strip())

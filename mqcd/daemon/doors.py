@@ -11,7 +11,7 @@ from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.shards.owners import Owned
 from mqcd.daemon.shards.owning import Owning
 from mqcd.daemon.shards.role import Passing, Role
-from mqcd.net.balance import Balance
+from mqcd.net.shared.balance import Balance
 from mqcd.queue.store import ClusterStore
 from mqcd.submit.door import Door
 from mqcd.submit.policy.capacity import Capacity, Peers

@@ -53,7 +53,7 @@ from mqcd.daemon.observers import Observers
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.shards.role import Role
 from mqcd.daemon.storing import make_store
-from mqcd.net.control_socket import AT_ONCE, ControlSocket
+from mqcd.net.control.socket_file import AT_ONCE, ControlSocket
 from mqcd.net.resolver import DnsResolver
 from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log

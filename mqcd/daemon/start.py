@@ -42,15 +42,15 @@ from mqcd.daemon.shards.role import Role
 from mqcd.daemon.shards.stand_in import STAND_IN_MS, StandIn
 from mqcd.daemon.shards.supervisor import FRONT, Part, State, Supervisor, log_plainly
 from mqcd.disk.durable import Disk
-from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
-from mqcd.net.control_socket import AT_ONCE, ControlSocket
+from mqcd.net.control.socket_file import AT_ONCE, ControlSocket
 from mqcd.net.listening import bind
+from mqcd.net.shared.balance import Mailboxes
+from mqcd.net.shared.tokens import SharedTokens
+from mqcd.net.shared.tokens import make as tokens_file
+from mqcd.net.shared.used_rates import UsedRates
+from mqcd.net.shared.used_rates import make as rates_file
 from mqcd.net.systemd import Manager
-from mqcd.net.tokens import SharedTokens
-from mqcd.net.tokens import make as tokens_file
-from mqcd.net.used_rates import UsedRates
-from mqcd.net.used_rates import make as rates_file
 from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log

@@ -83,11 +83,11 @@ class Held:
             self._probes = None
 
     def start(self, wanted: Callable[[str], bool]) -> Collection[str]:
-        """Work through the mail of these domains; returns those that have some."""
+        """Work through the mail of these domains; returns the ones that have some."""
         found = [domain for domain in self._store.held_domains() if wanted(domain)]
         if found:
             self._running.update(dict.fromkeys(found, self._clock.monotonic()))
-            # Whoever asks says that its server is there: a suspension must not keep the mail waiting.
+            # The client asks because its server is there: a suspension must not keep the mail waiting.
             self._table.probe(found, self._clock.monotonic())
             self._changed()
         return found

@@ -107,7 +107,7 @@ class Deliverer:
         self.collecting = Collecting(
             self._terms, self._table, store, self._recorder, self._settling, self._sweep
         )
-        """Sends held mail over connections of those that collect it."""
+        """Sends held mail over connections of clients that collect it."""
         self._direct = Direct(self._terms, self._table, self._pool, self._placing, self._recorder, self._kick)
         self._alarm = Alarm(clock, self._kick)
         self._event = asyncio.Event()
@@ -256,7 +256,7 @@ class Deliverer:
         return self._placing.router.sites()
 
     def connections(self) -> Sequence[LinkView]:
-        """The connections to next hops, also those that are being opened."""
+        """The connections to next hops, also the ones being opened."""
         return self._pool.views()
 
     def gauges(self, sites: Container[str]) -> Gauges:

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 import h11
 
 from mqcd.core.errors import MqcdError
-from mqcd.net.control_client import address_of, why
+from mqcd.net.control.client import address_of, why
 
 ASK_S = 10.0
 """How long the server may take to begin an answer, and each further piece of it."""

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mqcd.core.ports import Clock
-from mqcd.net.tls_server import BadTlsFile, Certificates, ServerTlsTerms
+from mqcd.net.securing.server import BadTlsFile, Certificates, ServerTlsTerms
 from mqcd.page.terms import Terms
 
 log = logging.getLogger("mqcd.page")

@@ -35,7 +35,7 @@ from mqcd.core.ports import Clock, MailTaker, Observer, Refusal, Resolver, UsedR
 from mqcd.core.queueing.holding import Holding
 from mqcd.core.smtp.reply import Reply
 from mqcd.net.listening import Acceptor, Take, bind
-from mqcd.net.tls_server import ListenerTls
+from mqcd.net.securing.server import ListenerTls
 from mqcd.submit.esmtp.caller import STRANGER, Caller
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.message.received import DateCache

@@ -30,7 +30,7 @@ from rich.text import Text
 from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock
 from mqcd.core.samples import Rows, Sample, View, parse, view
-from mqcd.net.control_client import Control, NoAnswer, ask, why
+from mqcd.net.control.client import Control, NoAnswer, ask, why
 from mqcd.top.screen import screen
 
 ASK_SECONDS = 3.0

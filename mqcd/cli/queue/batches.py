@@ -76,7 +76,7 @@ def ask_batch(
     from mqcd.daemon.control.batches import BATCH, BATCHES
     from mqcd.daemon.control.retrying import Retry
     from mqcd.net.clock import SystemClock
-    from mqcd.net.control_client import Control
+    from mqcd.net.control.client import Control
 
     socket = Control(control)
     fields = {
@@ -99,7 +99,7 @@ def _answer(status: int, text: str) -> dict[str, Any]:
     from http import HTTPStatus
 
     from mqcd.core.errors import DecodeError
-    from mqcd.net.control_client import NoAnswer
+    from mqcd.net.control.client import NoAnswer
 
     if status == HTTPStatus.BAD_REQUEST:
         raise DecodeError(text.strip())

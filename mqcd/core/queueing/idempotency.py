@@ -3,7 +3,7 @@
 A client that does not know whether its message was accepted sends it again under the same key. The key's
 name is a hash of the key and of its owner (a user, or a client's network), so that nobody can suppress the
 mail of another. The digest is one of envelope and content: a key that comes with another message is refused.
-It finds mistakes, so checksums do: whoever made two messages of one digest would only lose the second one.
+It finds mistakes, so checksums do: a sender of two messages with one digest would only lose the second.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.service import Deliverer
 from mqcd.disk.durable import Disk
-from mqcd.net.control_client import Control, NoAnswer
+from mqcd.net.control.client import Control, NoAnswer
 from mqcd.net.resolver import DnsResolver
 from mqcd.queue.reading.shards import Snapshots
 

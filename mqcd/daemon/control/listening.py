@@ -1,4 +1,4 @@
-"""Live events for those that listen, in the fields of the log.
+"""Live events for listeners, in the fields of the log.
 
 An event costs the queue one append for each listener, and nothing while none listens: it is rendered when the
 listener's turn comes. What a listener is too slow for is dropped and counted, never waited for.

@@ -200,7 +200,7 @@ class Ended:
             log.warning("batch %s has ended, and will not be listed: %s", order.batch.id, describe(error))
 
     def load(self) -> Sequence[Outcome]:
-        """Those that are kept, the oldest first."""
+        """The kept ones, the oldest first."""
         found = sorted(files_of(self._disk, self._directory, self._shard), key=_asked_at)
         return [
             Outcome(

@@ -24,7 +24,7 @@ from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import parse_where
 from mqcd.deliver.service import Deliverer
-from mqcd.net.control_client import Control, NoAccess, NoAnswer
+from mqcd.net.control.client import Control, NoAccess, NoAnswer
 from mqcd.ops.http.pages import JSON
 from mqcd.ops.http.server import Answer, Request
 

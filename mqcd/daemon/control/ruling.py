@@ -1,6 +1,6 @@
 """The pages of the standing rules.
 
-GET /v1/rules lists those that stand, with `applied`: how many recipients each has kept back or slowed since
+GET /v1/rules lists the standing ones, with `applied`: how many recipients each has kept back or slowed since
 the start. POST /v1/rules adds one, see `form`; with `dry_run` it says how much mail that waits it selects,
 and shows the first few. POST /v1/rules/cancel takes an `id`, and says what stays of the rule and how to take
 that back.
@@ -30,7 +30,7 @@ from mqcd.ops.http.server import Answer, Request
 
 RULES, CANCEL = "/v1/rules", "/v1/rules/cancel"
 Work = Callable[[dict[str, Any], str], Any]
-"""What a POST does with its fields, for whom."""
+"""What a POST does with its fields, and on behalf of which user."""
 
 
 class Ruling:

@@ -21,7 +21,7 @@ from mqcd.daemon.control.retrying import Retry
 from mqcd.daemon.storing import backend_of
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.history import event_needle
-from mqcd.net.control_client import Control, NoAccess, NoAnswer
+from mqcd.net.control.client import Control, NoAccess, NoAnswer
 from mqcd.queue.format import record
 from mqcd.queue.reading.snapshot import Item
 from mqcd.stores.backend import Backend
@@ -47,7 +47,7 @@ class Reader(Protocol):
         """A message's octets."""
 
     def events(self, spid: int) -> Sequence[bytes]:
-        """Events of a message: those that are in no event file, perhaps others."""
+        """Events of a message that are in no event file, perhaps others as well."""
 
     def moment(self, files: EventFiles) -> Moment:
         """All of it, and the events that are in none of the files."""
@@ -86,7 +86,7 @@ class View:
         return self._reader.content(spid)
 
     def events(self, spid: int) -> Sequence[bytes]:
-        """Events of a message: those that are in no event file, perhaps others."""
+        """Events of a message that are in no event file, perhaps others as well."""
         return self._reader.events(spid)
 
     def moment(self, files: EventFiles) -> Moment:

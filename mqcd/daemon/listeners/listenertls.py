@@ -13,7 +13,7 @@ from pathlib import Path
 from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.settings import ListenerSettings, SubmitSettings
 from mqcd.daemon.places import LISTENERS, line_of
-from mqcd.net.tls_server import BadTlsFile, Certificates, ListenerTls, ServerTlsTerms
+from mqcd.net.securing.server import BadTlsFile, Certificates, ListenerTls, ServerTlsTerms
 
 Loaded = Mapping[str, Certificates]
 """By name of the listener; not those without TLS."""

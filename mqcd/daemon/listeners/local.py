@@ -19,7 +19,7 @@ from mqcd.core.ports import Clock, MailTaker, Observer, QueueStore
 from mqcd.daemon.listeners.maildrop import Maildrop
 from mqcd.daemon.places import LOCAL, place_of
 from mqcd.disk.durable import describe
-from mqcd.net.control_socket import ControlSocket
+from mqcd.net.control.socket_file import ControlSocket
 from mqcd.net.credentials import peer_uid, user_name
 from mqcd.sendmail.main import MAILDROP, SOCKET
 from mqcd.submit.door import Door

@@ -10,7 +10,7 @@ from mqcd.core.errors import ConfigError
 from mqcd.daemon.derived import ops_hosts
 from mqcd.daemon.places import PAGE, at_port, place_of
 from mqcd.net.listening import bind
-from mqcd.net.tls_server import BadTlsFile, Certificates, ServerTlsTerms
+from mqcd.net.securing.server import BadTlsFile, Certificates, ServerTlsTerms
 from mqcd.page.requirements import check_packages
 from mqcd.page.terms import Terms
 

@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 _ADDED = ("matched", "changed", "in_flight")
 """Figures of a batch that are those of all shards together."""
 _BETTER = ("well", "waits", "replies", "full", "slow", "rate", "suspended", "rule")
-"""Reasons of slowness, from those that matter least on."""
+"""Reasons of slowness, from the least important on."""
 
 
 def destinations(rows: Sequence[Row]) -> list[Row]:

@@ -18,7 +18,7 @@ from mqcd.core.ports import MailTaker
 from mqcd.core.queueing.idempotency import DIGEST_OCTETS
 from mqcd.core.smtp.reply import Refused
 from mqcd.daemon.shards import handed
-from mqcd.net.control_socket import ControlSocket
+from mqcd.net.control.socket_file import ControlSocket
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mqcd.core.ports import Tokens, UsedRates
 from mqcd.daemon.listeners.listenertls import ListenersTls
-from mqcd.net.balance import Balance, Mailboxes
+from mqcd.net.shared.balance import Balance, Mailboxes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

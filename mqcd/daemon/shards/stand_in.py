@@ -18,8 +18,8 @@ from functools import partial
 from mqcd.core.ports import Clock
 from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.shards.supervisor import TRY_AGAIN
-from mqcd.net.balance import Balance
 from mqcd.net.listening import Acceptor
+from mqcd.net.shared.balance import Balance
 
 log = logging.getLogger("mqcd.daemon")
 

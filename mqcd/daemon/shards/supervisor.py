@@ -29,8 +29,8 @@ from itertools import chain
 
 from mqcd.config.settings import LogFormat, LogSettings, Settings
 from mqcd.core.events import format_time
-from mqcd.net.balance import Mailboxes
 from mqcd.net.clock import SystemClock
+from mqcd.net.shared.balance import Mailboxes
 from mqcd.net.systemd import ALONE, Notifier
 from mqcd.ops.log.lines import as_json, logfmt
 

@@ -77,7 +77,7 @@ class Limit:
 
     @property
     def booked(self) -> float:
-        """The last turn of those that wait outside."""
+        """The last turn of the mail that waits outside."""
         return self._booked
 
     def change(self, rate: Rate, now: int) -> None:

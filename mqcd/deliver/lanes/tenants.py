@@ -96,7 +96,7 @@ class Shares:
 
 
 class Places:
-    """See `core.queueing.turns.Places`: those that one claim may fill."""
+    """See `core.queueing.turns.Places`: the places that one claim may fill."""
 
     __slots__ = ("_active", "_left", "_most", "_shares", "_taken", "_takes_few", "extra", "refused")
 

@@ -52,12 +52,12 @@ class Request:
 
     @property
     def speaks(self) -> bool:
-        """Whether the peer may say for whom it asks."""
+        """Whether the peer may name another author."""
         return self.uid in (0, os.geteuid())
 
     @property
     def by(self) -> str:
-        """Who asks, for log and events: the peer's user, or whom root or the server's own user names."""
+        """The author, for log and events: the peer's user, or the name that root or the server's own user gives."""
         return self.author if self.author and self.speaks else f"uid:{self.uid}"
 
 

@@ -46,7 +46,7 @@ class Caller:
 
 
 class Access:
-    """The decisions. Those that refuse raise Refused."""
+    """The decisions. A refusal raises Refused."""
 
     def __init__(self, holders: Holders, clock: Clock, *, open_to_all: bool, secure: bool) -> None:
         """`open_to_all`: without tokens; `secure`: over TLS alone."""

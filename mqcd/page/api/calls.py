@@ -1,4 +1,4 @@
-"""The calls of the control socket that the API offers: those that the server describes, each with its role.
+"""The calls of the control socket that the API offers: all that the server describes, each with its role.
 
 The server's description (GET /v1/openapi.json) is the only one. What it does not describe is not offered:
 some of the control socket's pages are for commands alone. It is asked for once, and again for a call that it
@@ -124,7 +124,7 @@ def _calls(document: Mapping[str, Any]) -> Iterator[Call]:
 
 
 def _parameters(operation: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """But for the author, whom the API names."""
+    """But for the author, which the API names."""
     return [each for each in operation.get("parameters", ()) if each["name"] != AUTHOR]
 
 

@@ -50,7 +50,7 @@ def _read(text: str) -> Form:
 
 
 def link(path: str, values: Mapping[str, str]) -> str:
-    """A path with values; those that are empty are left out."""
+    """A path with values; empty ones are left out."""
     query = urlencode({name: value for name, value in values.items() if value})
     return f"{path}?{query}" if query else path
 

@@ -163,7 +163,7 @@ class Edit:
     end: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     keys: tuple[KeyFile, ...] = ()
-    """Files of keys that are added; `end` names those that are not part of the queue any more."""
+    """Files of keys that are added; `end` names files that are not part of the queue any more."""
 
 
 def encode(edit: Edit, *, first: bool = False) -> bytes:

@@ -312,7 +312,7 @@ class Waiting:
 
     @property
     def tenants(self) -> Set[str]:
-        """Those that may have new mail here."""
+        """Tenants that may have new mail here."""
         return {*self._fresh.tenants, *self._urgent.tenants}
 
     def urgent_share(self, room: int) -> int:

@@ -30,7 +30,7 @@ from mqcd.config.settings import (
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.ports import UsedRates as UsedRatesPort
-from mqcd.net.used_rates import UsedRates, make
+from mqcd.net.shared.used_rates import UsedRates, make
 from mqcd.submit.auth.login import Access
 from mqcd.submit.auth.senders import Senders
 from mqcd.submit.checks.listed import BadList

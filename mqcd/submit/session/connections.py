@@ -11,7 +11,7 @@ from mqcd.config.settings import Network
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.ports import Clock
 from mqcd.net.proxy_header import read_header
-from mqcd.net.tls_server import ListenerTls, peer_identities
+from mqcd.net.securing.server import ListenerTls, peer_identities
 from mqcd.submit.auth.binding import server_end_point
 from mqcd.submit.esmtp.channel import Channel
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from mqcd.core.errors import NameNotFound, ResolveFailed, StoreUnavailable
 from mqcd.core.ports import Clock, Connection, Resolver
 from mqcd.core.smtp.reply import Reply
-from mqcd.net.taken import take
+from mqcd.net.shared.taken import take
 from mqcd.submit.checks.greylist import Triplet, try_again
 from mqcd.submit.checks.names import Lookup, Want
 from mqcd.submit.esmtp.calls import BUSY, NO_MAIL, NOTHING, REVERSING, STARTED, UNABLE, Collect, Start

@@ -23,8 +23,8 @@ from mqcd.config.settings import BareNewline
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.ports import Refusal
 from mqcd.core.smtp.reply import Reply
-from mqcd.net.tls_layer import TlsLayer
-from mqcd.net.tls_server import ListenerTls
+from mqcd.net.securing.layer import TlsLayer
+from mqcd.net.securing.server import ListenerTls
 from mqcd.submit.auth.exchange import MAX_LINE as MAX_RESPONSE
 from mqcd.submit.esmtp import replies
 from mqcd.submit.esmtp.caller import STRANGER, Caller

@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from mqcd.net.control_client import Control
+from mqcd.net.control.client import Control
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.waiting import DEADLINE, Board, poll
 

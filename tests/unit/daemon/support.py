@@ -17,7 +17,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Deferred, Delivered, Recipient
 from mqcd.daemon import Server
 from mqcd.net.clock import SystemClock
-from mqcd.net.control_client import Control
+from mqcd.net.control.client import Control
 from mqcd.ops.log.log import Log
 from mqcd.sink.outputs import Received
 from mqcd.sink.rules import Rules

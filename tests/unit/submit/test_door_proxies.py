@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mqcd.config.settings import ListenerSslSettings
-from mqcd.net.tls_server import ServerTlsTerms
+from mqcd.net.securing.server import ServerTlsTerms
 from tests.fakes.certificates import Authority
 from tests.fakes.clock import FakeClock
 from tests.unit.submit.support import LOOPBACK, House, open_house, server, visit

@@ -15,7 +15,7 @@ import pytest
 
 from mqcd.config.settings import AuthType, ListenerSettings, ListenerSslSettings
 from mqcd.disk.durable import Disk
-from mqcd.net.tls_server import ListenerTls, ServerTlsTerms
+from mqcd.net.securing.server import ListenerTls, ServerTlsTerms
 from mqcd.submit import Door
 from mqcd.submit.auth.binding import server_end_point
 from mqcd.submit.users.file import changing

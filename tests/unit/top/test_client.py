@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from mqcd.core.errors import ConfigError
-from mqcd.net.control_client import NoAnswer
+from mqcd.net.control.client import NoAnswer
 from mqcd.top.client import Server, Watching, as_json, look
 from tests.fakes.clock import FakeClock
 from tests.unit.top.test_screen import destination
@@ -216,7 +216,7 @@ def test_it_starts_without_the_server() -> None:
     ours = ("mqcd.queue", "mqcd.daemon", "mqcd.deliver", "mqcd.submit", "mqcd.config")
     heavy = (*ours, "prometheus_client", "aiosmtpd", "dns", "uvloop", "lxml", "http.server")
     code = (
-        "import sys, mqcd.cli.top, mqcd.top.client, mqcd.top.screen;"
+        "import sys, mqcd.cli.serving.top, mqcd.top.client, mqcd.top.screen;"
         f"print([name for name in sys.modules if name.startswith({heavy!r})])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

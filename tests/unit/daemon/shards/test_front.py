@@ -16,7 +16,7 @@ from mqcd.core.events import format_time
 from mqcd.daemon.shards.division import control_path
 from mqcd.daemon.shards.front import Front
 from mqcd.net.clock import SystemClock
-from mqcd.net.control_socket import ControlSocket
+from mqcd.net.control.socket_file import ControlSocket
 from mqcd.ops.http.server import Answer, HttpServer, Pages, Request, Search
 
 AT = 1_800_000_000_000

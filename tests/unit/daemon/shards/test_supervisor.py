@@ -8,7 +8,7 @@ import sys
 PRELUDE = """
 import os, select, signal
 from mqcd.daemon.shards.supervisor import FRONT, Part, State, Supervisor, stops
-from mqcd.net.balance import Mailboxes
+from mqcd.net.shared.balance import Mailboxes
 
 DEAF = {signal.SIGTERM, signal.SIGINT}
 

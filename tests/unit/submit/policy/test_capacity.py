@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqcd.net import tokens
-from mqcd.net.tokens import SharedTokens
+from mqcd.net.shared import tokens
+from mqcd.net.shared.tokens import SharedTokens
 from mqcd.submit.policy.capacity import Capacity, Peers
 from tests.fakes.clock import FakeClock
 

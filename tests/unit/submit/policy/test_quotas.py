@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mqcd.config.settings import QuotaBy, QuotaSettings, Rate, ServerSettings, TenantBy
-from mqcd.net.tokens import SharedTokens
-from mqcd.net.tokens import make as make_tokens
-from mqcd.net.used_rates import UsedRates, make
+from mqcd.net.shared.tokens import SharedTokens
+from mqcd.net.shared.tokens import make as make_tokens
+from mqcd.net.shared.used_rates import UsedRates, make
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.policy.quotas import Parties, Quotas, SessionPlaces
 from tests.fakes.clock import FakeClock

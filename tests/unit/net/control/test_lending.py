@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from mqcd.net.lending import joined, lend, say_good
+from mqcd.net.control.lending import joined, lend, say_good
 
 GREETING = b"220 ready\r\n"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mqcd.net.tokens import LEAVE_MS, SharedTokens, make
+from mqcd.net.shared.tokens import LEAVE_MS, SharedTokens, make
 from tests.fakes.clock import FakeClock
 
 

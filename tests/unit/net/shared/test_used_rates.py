@@ -10,8 +10,8 @@ import pytest
 
 from mqcd.config.settings import Rate
 from mqcd.deliver.lanes.rates import Limit, SharedLimit, limit_of
-from mqcd.net import used_rates
-from mqcd.net.used_rates import UsedRates
+from mqcd.net.shared import used_rates
+from mqcd.net.shared.used_rates import UsedRates
 
 S = 1_000_000_000
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from mqcd.net.balance import OUT, Balance, Mailboxes
+from mqcd.net.shared.balance import OUT, Balance, Mailboxes
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from mqcd.core.ports import Connection
-from mqcd.net.taken import TakenConnection
+from mqcd.net.shared.taken import TakenConnection
 
 TAKE_S = 10.0
 """How long a borrower may take to send its first octets."""

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import ConfigError
-from mqcd.net.control_client import Control, NoAccess, NoAnswer
-from mqcd.net.control_socket import ControlSocket
+from mqcd.net.control.client import Control, NoAccess, NoAnswer
+from mqcd.net.control.socket_file import ControlSocket
 from mqcd.ops.http.server import Answer, HttpServer, Request
 from tests.fakes.clock import FakeClock
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from mqcd.net.dialer import reason_of
-from mqcd.net.tls_server import ListenerTls
+from mqcd.net.securing.server import ListenerTls
 
 _RECORD = 16384
 """Octets that one record holds at most (RFC 8446, 5.1)."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mqcd.core.errors import MqcdError
-from mqcd.net.control_socket import way_by
+from mqcd.net.control.socket_file import way_by
 
 
 class NoAnswer(MqcdError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqcd.net.tls_server import BadTlsFile, ListenerTls, ServerTlsTerms, peer_identities
+from mqcd.net.securing.server import BadTlsFile, ListenerTls, ServerTlsTerms, peer_identities
 from tests.fakes.certificates import Authority
 
 pytestmark = pytest.mark.needs("openssl")

@@ -1,0 +1,1 @@
+"""Both ends of the control socket, and connections that its processes lend one another."""

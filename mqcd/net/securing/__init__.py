@@ -1,0 +1,1 @@
+"""TLS of listeners: their certificates, and the layer between a connection's transport and its protocol."""
