@@ -25,6 +25,8 @@ log = logging.getLogger("mqcd.feeds")
 LOOK_MS = 1000
 """How often the event log is looked at when there is nothing to send."""
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 1000, 1_800_000
+_AGAIN_MS = 60_000
+"""How long after a failure of the disk a feed begins again."""
 MOST_OCTETS = 1 << 20
 """Of the events of a portion, about."""
 
@@ -70,7 +72,7 @@ class Feed:
                 except (OSError, StoreDamaged) as error:
                     why = describe(error) if isinstance(error, OSError) else error
                     log.error("feed %s: %s; it is tried again", self._terms.name, why)
-                await self._clock.sleep(LONGEST_WAIT_MS // 30)
+                await self._clock.sleep(_AGAIN_MS)
         finally:
             await self._sink.close()
 

@@ -57,7 +57,7 @@ class Request:
 
     @property
     def by(self) -> str:
-        """The author, for log and events: the peer's user, or the name that root or the server's own user gives."""
+        """The author, for log and events: the peer's user, or a name given by root or the server's user."""
         return self.author if self.author and self.speaks else f"uid:{self.uid}"
 
 

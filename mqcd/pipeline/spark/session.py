@@ -232,7 +232,7 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
-    # Spark starts its Python workers with `-m`, wherever it happens to stand.
+    # Spark starts its Python workers with `-m`, so they import from Spark's current directory.
     for key in ("PYTHONSAFEPATH", "PYTHONPATH"):
         if (value := environment().get(key)) is not None:
             builder = builder.config(f"spark.executorEnv.{key}", value)

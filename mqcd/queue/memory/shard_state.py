@@ -203,7 +203,7 @@ class Shard:
             self.deleter.remove(self.silos.file(entry.file))
 
     def evacuated(self, entry: JournalEntry) -> None:
-        """An entry's home is a cluster now; that there is one less has been counted."""
+        """An entry's home is a cluster now; the caller has reduced the count."""
         entry.on(Event.EVACUATE)
         self.accounts.forget(entry)
         lender = self.ring.live(entry.content.segment)

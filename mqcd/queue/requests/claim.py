@@ -36,7 +36,7 @@ ASKED_AT_ONCE = 50
 
 Overdue = Callable[[Recipient], bool]
 _NEVER = 0
-"""Accepted by then: no recipient."""
+"""A `received_by` that no recipient meets."""
 
 
 @dataclass(frozen=True, slots=True)

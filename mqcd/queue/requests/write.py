@@ -224,7 +224,7 @@ class Writer:
         if fitting == len(changes):
             return written
         # Only small segments are too small for a whole call. A power cut between the two has what is left
-        # reported once more: rather that than an end of which nobody hears.
+        # reported once more: a second report is better than none.
         return asyncio.gather(written, self._append_changes(Kind.SETTLE, changes[fitting:]))
 
     def _append_whole_report(

@@ -3,7 +3,7 @@
 Promise: when the future of an append is done without error, its frame and every frame before it are on
 disk. There are no timers: a group is what gathered while the last group was syncing. After a failed
 write or sync the segment is abandoned at the last durable octet and never written again, and a new one is
-tried, every 10 s at last, without being asked. `wal.trouble` says which frames fail meanwhile, with
+tried at once, then after 1 s, then every 10 s. `wal.trouble` says which frames fail meanwhile, with
 StoreUnavailable, and which wait.
 
 One thread, the committer, writes and syncs; everything else happens on the event loop.
@@ -337,8 +337,8 @@ class Journal:
         """A file that has failed is never written again; it keeps its name until its segment is free."""
         segment.failed = True
         if not segment.empty:
-            # What failed may come to light until the next header says where the segment ends. Were it
-            # exported before that, its events would lack what then counts.
+            # Until the next segment's header ends this one, a start may find the failed frames and count
+            # them. An export before that would lack their events.
             self._leave()
             self.trouble.when_certain(lambda: self._sealed(segment))
             return

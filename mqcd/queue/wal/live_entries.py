@@ -85,9 +85,9 @@ class LiveEntries(Fold[_Lines]):
     def entries(self, segments: dict[int, Segment]) -> Iterator[JournalEntry]:
         """Make every unfinished recipient an entry of its segment, and give them in order.
 
-        Each comes with its record line in `raw`; who keeps many entries lets go of it. A line that is none
-        is noted as damage. After damage a home that a lost frame has given up is left out, and who may have
-        been tried in one counts as begun.
+        Each comes with its record line in `raw`; one that keeps many entries drops it. A line that cannot
+        be read is damage. After damage a home that a lost frame has given up is left out, and a recipient
+        that may have been tried there counts as begun.
         """
         lost = tuple(self.damage)
         for number, homes in self.homes.items():

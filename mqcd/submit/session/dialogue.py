@@ -91,7 +91,7 @@ class Dialogue(Securing):
         return self._out_of_order(then)
 
     def retract(self, reason: Reason, reply: Reply) -> bytes:
-        """Undo the last command, which was taken but for its questions; the reply that refuses it."""
+        """Undo the last command, which was accepted but for open questions; the reply refuses it."""
         transaction = self.transaction
         if transaction is None:
             self.forget_hello()

@@ -27,7 +27,6 @@ from mqcd.daemon.control.api.operation import (
 )
 
 GET, POST = Method.GET, Method.POST
-_RULE_ACTIONS = [each.value for each in RuleAction]
 MOST_ROWS = 1000
 _DAY_MS = 86_400_000
 _WHERE = Field(name="where", gloss="Condition that selects recipients; none selects all.")
