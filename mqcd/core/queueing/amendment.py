@@ -41,6 +41,8 @@ ENDS = frozenset({Action.REMOVE, Action.BOUNCE})
 BOUNCE_CODE, BOUNCE_STATUS = 550, "5.7.1"
 _KEPT = ("area", "due", "address", "route", "code", "status", "reply", "remote", "amended")
 """Fields that an action changes, and an undo restores."""
+LATEST_MS = (1 << 53) - 1
+"""No time of a batch, and no due time that it sets, is later: every store and JSON keep it exactly."""
 _MOST_HISTORY = 1000
 """Characters of an earlier batch's trace that are kept, so that it can be undone after this one."""
 
@@ -74,6 +76,7 @@ def amended(recipient: Recipient, batch: Batch) -> Recipient:
     if batch.action is Action.UNDO:
         return replace(recipient, **_before(recipient))
     changed = _changed(recipient, batch)
+    changed = replace(changed, due=min(max(changed.due, 0), LATEST_MS))
     before = {name: getattr(recipient, name) for name in _KEPT}
     differs = {name: value for name, value in before.items() if value != getattr(changed, name)}
     if recipient.amended and len(recipient.amended) <= _MOST_HISTORY:

@@ -68,6 +68,8 @@ def not_later(verdict: Verdict, latest: int) -> Verdict:
         return replace(verdict, due=latest)
     if isinstance(verdict, Amended) and verdict.batch.action is Action.RESCHEDULE:
         return replace(verdict, batch=replace(verdict.batch, until=min(verdict.batch.until, latest)))
+    if isinstance(verdict, Amended) and verdict.batch.action is Action.RELEASE:
+        return replace(verdict, batch=replace(verdict.batch, at=min(verdict.batch.at, latest)))
     return verdict
 
 

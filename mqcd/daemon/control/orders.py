@@ -21,7 +21,7 @@ from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.model import Action, Area, Batch
-from mqcd.core.queueing.amendment import ENDS
+from mqcd.core.queueing.amendment import ENDS, LATEST_MS
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.retrying import MOST_REASON, Retry, parse_retry
 from mqcd.disk.durable import Disk, describe
@@ -69,6 +69,8 @@ def parse_order(fields: Mapping[str, Any]) -> Order:
     for name, value in known.items():
         if type(value) is not _BATCH[name]:
             raise DecodeError(f"{name}: expected {_BATCH[name].__name__}")
+        if type(value) is int and not 0 <= value <= LATEST_MS:
+            raise DecodeError(f"{name}: expected a time in ms since 1970, 0 to {LATEST_MS}")
     if unknown := fields.keys() - _BATCH.keys() - {"selection"}:
         raise DecodeError(f"no such field: {min(unknown)}")
     try:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 
 from mqcd.core.model import Action
+from mqcd.core.queueing.amendment import LATEST_MS
 from mqcd.core.selecting.rules import RuleAction
 from mqcd.daemon.control.api import answers
 from mqcd.daemon.control.api.envelope import FIELDS, HEADERS
@@ -51,12 +52,22 @@ _BATCH: Sequence[Field] = (
     _SELECTION,
     _DRY_RUN,
     _REASON,
-    Field(name="until", kind=Kind.NUMBER, gloss="Of reschedule: when mail is tried next, ms since 1970."),
+    Field(
+        name="until",
+        kind=Kind.NUMBER,
+        most=LATEST_MS,
+        gloss="Of reschedule: when mail is tried next, ms since 1970.",
+    ),
     Field(name="target", gloss="Of redirect: an address or host:port. Of undo: the batch."),
     Field(name="report", kind=Kind.SWITCH, gloss="Of remove and bounce: whether senders get reports."),
     Field(name="by", gloss="Of the front process of several shards: who asked."),
     Field(name="id", gloss="Of the same: the batch's name."),
-    Field(name="at", kind=Kind.NUMBER, gloss="Of the same: when it was asked for, ms since 1970."),
+    Field(
+        name="at",
+        kind=Kind.NUMBER,
+        most=LATEST_MS,
+        gloss="Of the same: when it was asked for, ms since 1970.",
+    ),
 )
 _RETRY: Sequence[Field] = (
     *(Field(name=name, gloss="As in a batch's selection.") for name in ("area", "spid", "sender")),

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from mqcd.core.events import Verb
 from mqcd.core.model import Action, Area, Batch, Recipient
-from mqcd.core.queueing.amendment import APPLIES_TO, amended, applies, batch_of, purged, undone, verb_of
+from mqcd.core.queueing.amendment import (
+    APPLIES_TO,
+    LATEST_MS,
+    amended,
+    applies,
+    batch_of,
+    purged,
+    undone,
+    verb_of,
+)
 from tests.unit.queue.support import recipient, recipients
 
 CHANGING = [action for action in Action if action is not Action.UNDO]
@@ -81,6 +90,14 @@ def test_a_damaged_trace_restores_nothing_wrong() -> None:
     each = recipient(area=Area.HELD, amended='hold-1 {"before": 7}')
     back = amended(each, batch(Action.UNDO, id="undo-1", target="hold-1"))
     assert (back.area, back.amended) == (Area.INCOMING, "")
+
+
+@pytest.mark.parametrize(("time", "due"), [(-5, 0), (1 << 70, LATEST_MS)])
+@pytest.mark.parametrize("action", [Action.RESCHEDULE, Action.RELEASE, Action.REMOVE, Action.BOUNCE])
+def test_a_due_time_can_be_stored(action: Action, time: int, due: int) -> None:
+    each = recipient(area=Area.HELD if action is Action.RELEASE else Area.DEFERRED, attempts=1)
+    each = replace(each, envelope=replace(each.envelope, received=-9))
+    assert amended(each, batch(action, at=time, until=time)).due == due
 
 
 def test_each_action_has_its_event() -> None:

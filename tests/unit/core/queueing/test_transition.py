@@ -7,8 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from mqcd.core.model import Area, Discarded, Envelope, Phase, Recipient, Reported, Verdict
-from mqcd.core.queueing.transition import LastAttempt, after, last_attempt, parked
+from mqcd.core.model import (
+    Action,
+    Amended,
+    Area,
+    Batch,
+    Discarded,
+    Envelope,
+    Phase,
+    Recipient,
+    Reported,
+    Verdict,
+)
+from mqcd.core.queueing.transition import LastAttempt, after, last_attempt, not_later, parked
 from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 
 FRESH = Recipient(
@@ -69,6 +80,15 @@ def test_a_failure_forgets_the_due_time(make: Callable[[], Verdict]) -> None:
 def test_these_verdicts_cannot_come(record: Recipient, verdict: Verdict) -> None:
     with pytest.raises(ValueError, match=f"in area {record.area}"):
         after(record, verdict)
+
+
+@pytest.mark.parametrize("action", [Action.RESCHEDULE, Action.RELEASE])
+def test_a_batch_sets_no_due_time_after_the_latest(action: Action) -> None:
+    before = replace(FRESH, area=Area.HELD if action is Action.RELEASE else Area.DEFERRED, attempts=1)
+    order = Batch(id="b", action=action, at=9000, by="uid:1", until=9000)
+    changed = after(before, not_later(Amended(batch=order), 5000))
+    assert changed is not None
+    assert changed.due == 5000
 
 
 def test_parking_moves_the_due_time_of_what_is_to_be_attempted() -> None:

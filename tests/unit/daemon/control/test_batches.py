@@ -266,3 +266,13 @@ async def test_commands_say_what_they_did(tmp_path: Path, capfd: pytest.CaptureF
         assert await command(house, "undo", said.split()[-1]) == 0
         assert capfd.readouterr().out == "restored: 1\n"
         assert await command(house, "reschedule") == 2
+
+
+@pytest.mark.parametrize("name", ["until", "at"])
+@pytest.mark.parametrize("value", [-1, 1 << 53, 1 << 80])
+async def test_a_time_that_cannot_be_stored_is_refused(rig: Rig, name: str, value: int) -> None:
+    fields: dict[str, Any] = {"action": "reschedule", name: value}
+    answer = await rig.asked(**fields)
+    assert answer.status == 400
+    assert answer.body.startswith(f"{name}: expected a time".encode())
+    assert rig.files() == []
