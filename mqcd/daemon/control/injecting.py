@@ -46,7 +46,7 @@ class Injecting:
         async with self._turn:
             sender, recipients, content, key = _read(request, await self._body(request, local))
             letter = _letter(sender, recipients, content, key)
-            user = await asyncio.to_thread(_user_of, request)
+            user = await asyncio.to_thread(user_of, request)
             ours, theirs = socket.socketpair()
             theirs.setblocking(False)
             local.door.admit(theirs, "", Caller(user=user))
@@ -92,9 +92,10 @@ def _letter(sender: str, recipients: list[str], content: bytes, key: str) -> Let
     return Letter(sender=sender, author=None, recipients=tuple(recipients), content=octets, body=body)
 
 
-def _user_of(request: Request) -> str:
+def user_of(request: Request) -> str:
+    """The user that the message comes from."""
     kind, _, number = request.by.partition(":")
-    return user_name(int(number)) if kind == "uid" and number.isdecimal() else f"token:{request.by}"
+    return user_name(int(number)) if kind == "uid" and number.isdecimal() else request.by
 
 
 def _submit(connection: socket.socket, letter: Letter, user: str) -> Taken:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ import pytest
 
 from mqcd.core.events import Verb
 from mqcd.core.queueing.spid import format_spid
+from mqcd.daemon.control.injecting import user_of
+from mqcd.net.credentials import user_name
+from mqcd.ops.http.server import Request
 from tests.unit.daemon.support import Running, running
 
 MESSAGE = b"Subject: one\n\nline\n.dot\n"
@@ -91,3 +96,9 @@ async def test_a_key_gives_one_message(tmp_path: Path) -> None:
 async def test_an_envelope_that_is_none_is_refused(tmp_path: Path, envelope: dict[str, str]) -> None:
     async with running(tmp_path) as house:
         assert (await ask(house, MESSAGE, **envelope))[0] == 400
+
+
+def test_a_token_is_the_user_of_its_name() -> None:
+    request = Request(method="POST", path="/v1/messages", uid=os.geteuid(), author="token:crm")
+    assert user_of(request) == "token:crm"
+    assert user_of(replace(request, author="")) == user_name(os.geteuid())
