@@ -1,8 +1,9 @@
 """Serves an application on bound sockets, until it is to end. HTTP/1.1 by uvicorn and h11.
 
 A peer that sends no request in HEAD_S is cut off; at the limit on connections it is the one that has been
-waited for longest. An answer under way when the end comes has END_S left. A certificate that is replaced is
-used from the next handshake on, half a minute later at most.
+waited for longest. A peer that does not read its answers is cut off after SEND_S. An answer under way when
+the end comes has END_S left. A certificate that is replaced is used from the next handshake on, half a minute
+later at most.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mqcd.core.ports import Clock
 from mqcd.net.securing.server import BadTlsFile, Certificates, ServerTlsTerms
+from mqcd.page.bounds import SEND_S
 from mqcd.page.terms import Terms
 
 log = logging.getLogger("mqcd.page")
@@ -35,9 +37,10 @@ LOOK_MS = 30_000
 
 
 class _Connection(H11Protocol):
-    """One that waits for each request for a limited time."""
+    """One that waits for each request, and for its peer to read, for a limited time."""
 
     _limit: asyncio.TimerHandle | None = None
+    _sending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -53,12 +56,34 @@ class _Connection(H11Protocol):
     def on_response_complete(self) -> None:
         before = self.cycle
         super().on_response_complete()
-        if self.cycle is before and not self.transport.is_closing():
+        if self.transport.is_closing():
+            # It closes once all is sent, and says no more of it.
+            self._expect_reader()
+        elif self.cycle is before:
             self._expect()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._stop_sending()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._stop_sending()
         super().connection_lost(exc)
+
+    def _expect_reader(self) -> None:
+        if self._sending is None and self.transport.get_write_buffer_size():
+            self._sending = self.loop.call_later(SEND_S, self.transport.abort)
+
+    def _stop_sending(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
 
     def _expect(self) -> None:
         self._stop_waiting()

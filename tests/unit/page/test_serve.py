@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -143,3 +144,31 @@ async def test_a_body_that_stalls_is_given_up(site: Site, monkeypatch: pytest.Mo
     async with served(site) as port, connected(port) as connection:
         request = f"{head}Content-Type: message/rfc822\r\nContent-Length: 9\r\n\r\nhalf"
         assert await status(connection, request.encode()) == b"408"
+
+
+@pytest.mark.parametrize("closing", [False, True])
+async def test_a_peer_that_reads_nothing_is_cut_off(
+    site: Site, monkeypatch: pytest.MonkeyPatch, closing: bool
+) -> None:
+    monkeypatch.setattr(serving, "SEND_S", 0.05)
+    lost = asyncio.Event()
+
+    class Watched(serving._Connection):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if closing:
+                # No write is paused: what is left is sent after the close.
+                transport.set_write_buffer_limits(1 << 30)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            lost.set()
+
+    monkeypatch.setattr(serving, "_Connection", Watched)
+    asked = GET + b"Connection: close\r\n\r\n" if closing else (GET + b"\r\n") * 3
+    async with served(site) as port:
+        site.control.answers["/v1/areas"] = said("x" * (16 << 20))
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            peer.sendall(asked)
+            async with asyncio.timeout(5):
+                await lost.wait()
