@@ -18,6 +18,9 @@ from dataclasses import dataclass, field
 from mqcd.core.model import Area, Recipient, Word
 from mqcd.core.units import DAY, MINUTE
 
+LONGEST = 200
+"""Octets of a domain that can be held: many file systems refuse a directory's name of more than 255."""
+
 
 class HoldMode(Word):
     """What becomes of a domain's mail."""
@@ -63,8 +66,7 @@ class Holding:
     def of(self, domain: str) -> HeldDomain | None:
         """The setting that holds a domain; None = there is none."""
         named = self._by_name
-        if not named or "/" in domain:
-            # No host name has a slash, and a domain's clusters lie in a directory of its name.
+        if not named or not _names_a_directory(domain):
             return None
         if (held := named.get(domain)) is not None:
             return held
@@ -81,10 +83,15 @@ class Holding:
         return bool(self._by_name) and not recipient.route and self.mode(recipient.domain) is HoldMode.ETRN
 
     def queue_of(self, domain: str, due: int) -> str:
-        """Whose queue a held record is in: that of its domain, or "" for what operators hold of other
-        domains."""
-        return domain if due or self.mode(domain) is not None else ""
+        """Whose queue a held record is in: that of its domain, or "" for what waits for an operator: one of
+        these before mail that rests would keep it from every claim."""
+        return domain if due and _names_a_directory(domain) else ""
 
     def ends(self, recipient: Recipient) -> bool:
         """Whether a held recipient that a claim gives out at its due time ends without an attempt."""
         return recipient.area is Area.HELD and self.mode(recipient.lane_key) is HoldMode.ATRN
+
+
+def _names_a_directory(domain: str) -> bool:
+    """Whether the clusters of a domain may lie in a directory of its name."""
+    return "/" not in domain and len(domain.encode(errors="surrogatepass")) <= LONGEST

@@ -22,6 +22,7 @@ HOLDING = Holding(
 RECIPIENT = Recipient(
     envelope=Envelope(spid=4, sender="a@b.example", received=50), size=1, qid=1, address="x@office.example"
 )
+LONG = f"{'long.' * 50}office.example"
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ RECIPIENT = Recipient(
         ("example", None),
         ("", None),
         ("a/b.office.example", None),
+        (LONG, None),
     ],
 )
 def test_the_closest_name_counts(domain: str, mode: HoldMode | None) -> None:
@@ -78,7 +80,13 @@ def test_an_operators_next_hop_is_no_etrn_domain() -> None:
 
 @pytest.mark.parametrize(
     ("domain", "due", "queue"),
-    [("x.example", 0, ""), ("x.example", 7, "x.example"), ("office.example", 0, "office.example")],
+    [
+        ("x.example", 0, ""),
+        ("x.example", 7, "x.example"),
+        ("office.example", 0, ""),
+        ("office.example", 7, "office.example"),
+        (LONG, 7, ""),
+    ],
 )
 def test_queues_are_named_by_their_domain(domain: str, due: int, queue: str) -> None:
     assert HOLDING.queue_of(domain, due) == queue
