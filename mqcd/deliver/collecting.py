@@ -5,7 +5,8 @@ This server speaks SMTP as the client there.
 Guarantees
 * Only mail that rests for the domains asked for goes over the connection, message by message, with the usual
   verdicts. What is refused for now, and what the session does not take, stays held.
-* No recipient is tried twice in a session.
+* No recipient is tried twice in a session, and none while delivery is paused. Standing rules count, with the
+  user's connection as the destination; one that slows has no effect.
 * A session that is cancelled gives back what it has not tried; a message whose end is out and unanswered is
   left begun, and the store's next start counts it as outcome unknown.
 
@@ -22,6 +23,7 @@ from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Connection, QueueStore
 from mqcd.core.queueing.calls import Wanted
+from mqcd.core.selecting.rules import RuleAction
 from mqcd.deliver.connection.attempt import End, transact
 from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.timers import Sweep
@@ -33,6 +35,7 @@ from mqcd.deliver.routing.routing import Destination
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.smtp.exchange import Options, Result
 from mqcd.deliver.smtp.states import State
+from mqcd.deliver.standing import Standing, Taken
 from mqcd.deliver.terms import Terms
 
 AT_ONCE = 100
@@ -53,6 +56,7 @@ class Collecting:
         store: QueueStore,
         recorder: Recorder,
         settling: Settling,
+        standing: Standing,
         sweep: Sweep,
     ) -> None:
         self._terms = terms
@@ -60,6 +64,7 @@ class Collecting:
         self._store = store
         self._recorder = recorder
         self._settling = settling
+        self._standing = standing
         self._sweep = sweep
 
     def waiting(self, wanted: Wanted) -> bool:
@@ -116,45 +121,78 @@ class Collecting:
         return hop(destination, policy)
 
     async def _send(self, link: Link, hop: Hop, wanted: Wanted, stops: Callable[[], bool]) -> None:
-        failed: set[tuple[int, int]] = set()
-        while not (self._terms.stopping or stops()):
+        seen: set[tuple[int, int]] = set()
+        over: set[str] = set()
+        while not (stops() or self._terms.rests):
             await self._recorder.room()
-            claimed = await self._claim(wanted, failed)
+            domains = [each for each in self._store.held_domains() if wanted(each) and each not in over]
+            if not domains:
+                return
+            claimed = await self._claim(domains, hop, seen, over)
             jobs = list(_jobs(claimed, hop, self._terms.settings.maxrecips))
-            if not jobs or not await self._send_some(link, jobs, failed, stops):
+            if jobs and not await self._send_some(link, jobs, seen, stops):
                 return
 
-    async def _claim(self, wanted: Wanted, failed: set[tuple[int, int]]) -> Sequence[Recipient]:
-        """The next recipients that the session has not tried. Raises StoreUnavailable."""
+    async def _claim(
+        self, domains: Sequence[str], hop: Hop, seen: set[tuple[int, int]], over: set[str]
+    ) -> Sequence[Recipient]:
+        """The next recipients that may be tried. Those that the session leaves at rest are `seen`; a domain
+        that gives no others is `over`. Raises StoreUnavailable."""
         found: list[Recipient] = []
-        for domain in filter(wanted, self._store.held_domains()):
-            if len(found) < AT_ONCE:
+        try:
+            for domain in domains:
+                if len(found) >= AT_ONCE:
+                    break
                 claimed = await self._store.claim_held(domain, AT_ONCE - len(found))
                 self._table.enter(claimed)
                 found += claimed
+                if all(each.key in seen for each in claimed):
+                    over.add(domain)
+        except BaseException:
+            self._settling.park(found)
+            raise
+        return self._fresh(found, hop, seen)
+
+    def _fresh(self, found: Sequence[Recipient], hop: Hop, seen: set[tuple[int, int]]) -> Sequence[Recipient]:
+        """Those that may be tried; the others have what a rule makes of them, or rest again."""
         now = self._terms.clock.now()
-        # A client may have wanted it to be sent later (RFC 4865).
-        fresh = [each for each in found if each.key not in failed and each.envelope.release <= now]
-        keys = {each.key for each in fresh}
-        self._settling.park([each for each in found if each.key not in keys])
+        fresh: list[Recipient] = []
+        left: list[Recipient] = []
+        taken = Taken()
+        for each in found:
+            # A client may have wanted it to be sent later (RFC 4865).
+            if self._terms.rests or each.key in seen or each.envelope.release > now:
+                left.append(each)
+            elif (rule := self._standing.find(each, hop)) is None or rule.action is RuleAction.SLOW:
+                fresh.append(each)
+            else:
+                self._standing.take(rule, each, hop, self._terms.schedule.longest, taken)
+        # Without the time until which a rule counts: the mail waits for its user, not for a turn.
+        left += [each for some in taken.parked.values() for each in some]
+        seen.update(each.key for each in left)
+        self._settling.take(Taken(settlements=taken.settlements))
+        self._settling.park(left)
         return fresh
 
     async def _send_some(
-        self, link: Link, jobs: list[Job], failed: set[tuple[int, int]], stops: Callable[[], bool]
+        self, link: Link, jobs: list[Job], seen: set[tuple[int, int]], stops: Callable[[], bool]
     ) -> bool:
         """Send messages; whether the session may go on."""
         jobs.reverse()
         end = End.KEPT
         try:
-            while jobs and end is End.KEPT and not stops():
+            while jobs and end is End.KEPT and not (stops() or self._terms.rests):
                 end = await transact(
                     self._store, self._terms.clock, self._settling, link, jobs[-1], last=False
                 )
+                if end is End.CONTENT:
+                    # After the others: the next session must not meet it first again.
+                    jobs.insert(0, jobs.pop())
                 if end in _LEFT:
                     break
                 job = jobs.pop()
                 outcomes = zip(job.recipients, link.smtp.outcomes, strict=True)
-                failed.update(each.key for each, outcome in outcomes if outcome.result is Result.DEFERRED)
+                seen.update(each.key for each, outcome in outcomes if outcome.result is Result.DEFERRED)
             return end is End.KEPT
         finally:
             if jobs and link.smtp.dot_sent:

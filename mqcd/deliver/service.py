@@ -104,9 +104,7 @@ class Deliverer:
         self._held = Held(
             self._terms, self._table, store, self._placing, self._settling, self._connector, self._kick
         )
-        self.collecting = Collecting(
-            self._terms, self._table, store, self._recorder, self._settling, self._sweep
-        )
+        self.collecting = Collecting(self._terms, self._table, store, self._recorder, *placed, self._sweep)
         """Sends held mail over connections of clients that collect it."""
         self._direct = Direct(self._terms, self._table, self._pool, self._placing, self._recorder, self._kick)
         self._alarm = Alarm(clock, self._kick)

@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
+from mqcd.deliver.collecting import AT_ONCE
 from tests.fakes.clock import turns
 from tests.fakes.dialer import FakeConnection, Peer
 from tests.fakes.store import MemoryStore
+from tests.unit.core.selecting.test_rules import rule
 from tests.unit.deliver.kit import BY_DNS, MINUTE, SCHEDULE, Kit
 
 DOMAIN = "a.example"
@@ -111,3 +115,54 @@ async def test_a_cancelled_session_gives_its_mail_back() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await made.until(lambda: held(made) == 3 and not made.deliverer.active)
+
+
+@pytest.mark.parametrize("action", ["suspend", "hold", "bounce"])
+async def test_a_standing_rule_counts_in_a_session(action: str) -> None:
+    async with kit() as made:
+        for number in range(AT_ONCE):
+            await made.submit(f"x{number}@a.example", sender="bad@example.org")
+        await made.submit("good@a.example")
+        made.deliverer.rule([rule(action, "sender = bad@example.org")], 60 * MINUTE)
+        peer = Peer()
+        await collect(made, peer)
+        await made.heard(Verb.DELIVERED)
+        await made.until(lambda: not made.deliverer.active)
+        assert [message[1] for message in peer.messages] == [("good@a.example",)]
+        assert held(made) == (0 if action == "bounce" else AT_ONCE)
+
+
+async def test_a_pause_ends_the_session_between_two_messages() -> None:
+    async with kit() as made:
+        for number in range(5):
+            await made.submit(f"x{number}@a.example")
+        peer = Peer()
+
+        def stops() -> bool:
+            made.deliverer.halt(len(peer.messages) == 2)
+            return False
+
+        await collect(made, peer, stops)
+        await made.until(lambda: held(made) == 3)
+        assert (len(peer.messages), peer.log[-1]) == (2, "QUIT")
+
+
+async def test_nothing_is_collected_while_delivery_is_paused() -> None:
+    async with kit() as made:
+        await made.submit("x@a.example")
+        made.deliverer.halt(True)
+        peer = Peer()
+        await collect(made, peer)
+        assert (peer.messages, held(made)) == ([], 1)
+
+
+async def test_a_domain_that_gives_nothing_new_ends_no_session() -> None:
+    async with kit() as made:
+        full = [f"full{number}@a.example" for number in range(AT_ONCE)]
+        await made.submit(*full)
+        await made.submit("x@b.example")
+        peer = Peer({f"RCPT {address}": "450 4.2.2 full" for address in full})
+        connection = FakeConnection(peer, "192.0.2.77", "")
+        await made.deliverer.collecting.collect(connection, bool, "bob", "odmr-1", lambda: False)
+        await made.until(lambda: held(made) == AT_ONCE and not made.deliverer.active)
+        assert [message[1] for message in peer.messages] == [("x@b.example",)]
