@@ -59,6 +59,8 @@ class RuleBook:
         self._stamp: _Stamp = None
         self._file: Rules = {}
         """What the file has."""
+        self._fault = ""
+        """Why the file could not be read when it was looked at last."""
         self._pending: dict[str, StandingRule] = {}
         """Rules in effect that are not in the file yet."""
         self._parsed: Mapping[str, tuple[dict[str, Any], StandingRule]] = {}
@@ -88,12 +90,15 @@ class RuleBook:
     async def look(self) -> None:
         """Take up what has changed or ended."""
         async with self._turn:
-            if _stamp_of(self.path) != self._stamp:
-                try:
+            try:
+                if _stamp_of(self.path) != self._stamp:
                     self._stamp, self._file = await asyncio.to_thread(self._read)
-                except (OSError, DecodeError) as error:
-                    self._stamp = _stamp_of(self.path)
-                    log.error("the rules that stood before stay: %s", _naming(self.path, error))
+                self._fault = ""
+            except (OSError, DecodeError) as error:
+                fault = _naming(self.path, error)
+                if fault != self._fault:
+                    log.error("the rules that stood before stay: %s", fault)
+                self._fault = fault
             await self._take()
 
     async def _take(self) -> None:
@@ -192,7 +197,7 @@ def decode(content: bytes) -> list[dict[str, Any]]:
 def read_rules(path: Path, now: int) -> list[StandingRule]:
     """The rules of a file that stand, without a server. Raises StoreDamaged."""
     try:
-        listed = decode(path.read_bytes()) if path.exists() else []
+        listed = [] if _stamp_of(path) is None else decode(path.read_bytes())
         found = [parse_rule(each, now) for each in listed]
     except (OSError, DecodeError) as error:
         raise StoreDamaged(f"the rules cannot be read: {_naming(path, error)}") from error
@@ -209,8 +214,9 @@ def _naming(path: Path, error: Exception) -> str:
 
 
 def _stamp_of(path: Path) -> _Stamp:
+    """None where there is no file. Raises OSError where that cannot be found out."""
     try:
         there = path.stat()
-    except OSError:
+    except FileNotFoundError:
         return None
     return there.st_ino, there.st_mtime_ns, there.st_size

@@ -169,6 +169,27 @@ async def test_damage_leaves_the_rules_that_stood(
     assert made.standing == ["suspend-1"]
 
 
+async def test_a_file_that_cannot_be_looked_at_is_not_taken_as_none(
+    path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Process(path, clock)
+    await made.book.change(adding(HOLD))
+    kept = path.rename(path.with_name("kept.json"))
+    path.symlink_to(path)
+    await made.book.look()
+    await made.book.look()
+    assert (made.standing, len(caplog.records)) == (["hold-1"], 1)
+    with pytest.raises(StoreUnavailable):
+        await made.book.change(adding(SUSPEND))
+    with pytest.raises(StoreDamaged):
+        await Process(path, clock).book.load()
+    with pytest.raises(StoreDamaged):
+        read_rules(path, clock.now())
+    kept.rename(path)
+    await made.book.change(adding(SUSPEND))
+    assert made.standing == ["hold-1", "suspend-1"]
+
+
 async def test_a_rule_may_stand_before_it_is_recorded(path: Path, clock: FakeClock) -> None:
     disk = FaultyDisk()
     made = Process(path, clock, disk)
