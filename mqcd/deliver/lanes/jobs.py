@@ -119,8 +119,8 @@ class JobQueue:
         cut: list[Job] = []
         while self.jobs and self.waiting > keep:
             job = self.jobs.take_last()
-            self._close(job)
-            self.count(job, -len(job.recipients))
+            self._drop(job)
+            self.turns.give_back(job.recipients[0].envelope.tenant)
             cut.append(job)
         return [recipient for job in reversed(cut) for recipient in job.recipients]
 
@@ -128,11 +128,12 @@ class JobQueue:
         """Take everything out but the first recipient."""
         if not self.jobs:
             return []
-        first = self.jobs.first
-        taken = self.cut(0)
-        one = Job(first.hop, [taken.pop(0)], first.since, order=first.order, limit=first.limit)
+        later = self.cut(len(self.jobs.first.recipients))
+        first = self.jobs.take_last()
+        self._drop(first)
+        one = Job(first.hop, first.recipients[:1], first.since, order=first.order, limit=first.limit)
         self.append(one, joinable=False)
-        return taken
+        return first.recipients[1:] + later
 
     def cull(self, over: Callable[[Recipient], bool], *, spare_first: bool) -> list[Recipient]:
         """Take out the recipients that are `over`; with `spare_first` the first job stays as it is."""
@@ -146,6 +147,7 @@ class JobQueue:
             if len(culled) == len(job.recipients):
                 self._close(job)
                 self.jobs.remove(job)
+                self.turns.give_back(job.recipients[0].envelope.tenant)
             else:
                 left = {each.qid for each in job.recipients} - {each.qid for each in culled}
                 job.recipients = [each for each in job.recipients if each.qid in left]
@@ -179,6 +181,11 @@ class JobQueue:
                 limit.held += recipients
         if job.limit is not None:
             job.limit.held += recipients
+
+    def _drop(self, job: Job) -> None:
+        """A job is out of `jobs`."""
+        self._close(job)
+        self.count(job, -len(job.recipients))
 
     def _close(self, job: Job) -> None:
         """Close a job to further recipients."""

@@ -48,6 +48,12 @@ class TurnOrder:
             self._kept = max(2 * len(self._last), _KEPT_TURNS)
         return turn
 
+    def give_back(self, tenant: str) -> None:
+        """A job of the tenant is gone without having had its turn: its later jobs go so much earlier."""
+        last = self._last.get(tenant, 0)
+        if last > self.now:
+            self._last[tenant] = last - 1
+
     def served(self, turn: int) -> None:
         """A job has its turn."""
         self.now = max(self.now, turn)

@@ -13,7 +13,7 @@ from mqcd.deliver.lanes.lane import Bounds
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.tenants import Places, Shares, TurnOrder, few_of
 from mqcd.deliver.routing.policy import Hop
-from tests.unit.deliver.lanes.test_scheduling import to
+from tests.unit.deliver.lanes.test_scheduling import REFUSED, to
 
 
 def mail(tenant: str, count: int, first: int = 1) -> list[Recipient]:
@@ -155,3 +155,28 @@ def test_what_a_rule_suspends_is_passed_over_for_all() -> None:
     add(lanes, hop, mail("a", 400))
     assert lanes.places(lanes.skip(0)).passes("other", "x.example")
     assert not lanes.places(lanes.skip(0, 0, {"x.example": 9})).passes("other", "x.example")
+
+
+def test_turns_of_mail_that_left_its_lane_are_given_back() -> None:
+    lanes, hop = table(), to("a", connections=1)
+    add(lanes, hop, mail("a", 100))
+    lanes.leave(lanes.empty())
+    add(lanes, hop, [*mail("a", 2, first=200), *mail("b", 2, first=500)])
+    [start] = lanes.dispatch(0)
+    going = [start.job, *(lanes.next_job(start.lane, 0) for _ in range(3))]
+    assert [job.recipients[0].envelope.tenant for job in going if job] == ["a", "b", "a", "b"]
+
+
+def test_a_dead_lane_costs_its_tenant_no_turns_elsewhere() -> None:
+    lanes = table()
+    dead, other = (
+        replace(each, policy=replace(each.policy, zone="z")) for each in (to("dead", connections=1), to("b"))
+    )
+    add(lanes, dead, mail("a", 100))
+    [start] = lanes.dispatch(0)
+    given = lanes.failed(start.lane, 0, REFUSED)
+    assert given is not None
+    assert len(given.recipients) == 98
+    add(lanes, other, [*mail("a", 1, first=200), *mail("b", 3, first=500)])
+    going = lanes.dispatch(0)
+    assert [each.job.recipients[0].envelope.tenant for each in going[:2]] == ["b", "a"]
