@@ -124,10 +124,12 @@ class Placing:
                 known: Hop | None = self.router.chosen(recipient)
             else:
                 known = self.router.known(recipient.envelope, domain)
-            rule = self._ruled(recipient, known, taken)
+            asks = known is None and self._standing.awaits_site(recipient)
+            rule = None if asks else self._ruled(recipient, known, taken)
             if rule is not None and rule.action is not RuleAction.SLOW:
                 return None
-            if self._suppressed and not recipient.attempts and (no := self._suppressed(recipient.address)):
+            suppressed = None if asks or recipient.attempts else self._suppressed
+            if suppressed and (no := suppressed(recipient.address)):
                 self._fail([recipient], domain, no)
                 return None
             if known is not None:
@@ -169,16 +171,21 @@ class Placing:
             route = Unroutable(reply=INTERNAL)
         recipients = self._waiting.pop(domain, [])
         self._asked_at.pop(domain, None)
+        taken = Taken()
         if isinstance(route, Unroutable):
-            self._fail(recipients, domain, route.reply)
+            # Without a site, rules on sites say nothing.
+            rules = [self._ruled(each, None, taken) for each in recipients]
+            judged = zip(recipients, rules, strict=True)
+            failed = [each for each, rule in judged if rule is None or rule.action is RuleAction.SLOW]
+            if failed:
+                self._fail(failed, domain, route.reply)
         else:
-            taken = Taken()
             hops = [self.router.hop(each.envelope, domain, route) for each in recipients]
             pairs = zip(recipients, hops, strict=True)
             self._settling.give(
                 *[self._enter(each, domain, hop, self._ruled(each, hop, taken)) for each, hop in pairs]
             )
-            self._settling.take(taken)
+        self._settling.take(taken)
         self._changed()
 
     def _fail(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:

@@ -72,6 +72,10 @@ class Standing:
         destination = None if hop is None else hop.destination.name
         return self.rules.find(recipient, destination, self._clock.now())
 
+    def awaits_site(self, recipient: Recipient) -> bool:
+        """See `RuleSet.awaits_site`."""
+        return self.rules.awaits_site(recipient, self._clock.now())
+
     def misplaces(self, recipient: Recipient, hop: Hop) -> bool:
         """Whether a recipient that waits for its turn at a hop belongs elsewhere by now."""
         rule = self.find(recipient, hop)

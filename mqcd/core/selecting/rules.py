@@ -138,6 +138,7 @@ class RuleSet:
                 self._named.setdefault(name, []).append(compiled)
             if not names:
                 self._general.append(compiled)
+        self._of_sites = [rule for rule in ordered if not rule.of_records]
 
     def __bool__(self) -> bool:
         return bool(self._general or self._named)
@@ -166,6 +167,15 @@ class RuleSet:
             if each.matches(subject) and not _is_exempt(rule, recipient):
                 return rule
         return None
+
+    def awaits_site(self, recipient: Recipient, now: int) -> bool:
+        """Whether a rule would keep a recipient whose site is not known from an attempt, but perhaps a
+        stronger one on sites counts."""
+        rule = self.find(recipient, None, now) if self._of_sites else None
+        if rule is None or rule.action is RuleAction.SLOW:
+            return False
+        strongest = next((_ORDER[each.action] for each in self._of_sites if not each.ended(now)), len(_ORDER))
+        return strongest < _ORDER[rule.action]
 
 
 def _is_exempt(rule: StandingRule, recipient: Recipient) -> bool:

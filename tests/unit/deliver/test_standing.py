@@ -14,6 +14,7 @@ from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
 from tests.fakes.clock import START_MS
 from tests.fakes.dialer import Peer
+from tests.fakes.resolver import FakeResolver
 from tests.unit.core.selecting.test_rules import rule
 from tests.unit.deliver import test_held as held
 from tests.unit.deliver.kit import BY_DNS, MINUTE, RELAYED, Kit
@@ -182,6 +183,21 @@ async def test_a_rule_needs_no_route_that_cannot_be_found() -> None:
         stand(kit, rule("hold", "sender = from@example.org"))
         await kit.submit("a@nowhere.example")
         await kit.heard(Verb.HELD)
+        assert kit.observer.count(Verb.DEFERRED) == 0
+
+
+@pytest.mark.parametrize("weaker", ["bounce", "suspend"])
+async def test_a_stronger_rule_on_sites_waits_for_the_route(weaker: str) -> None:
+    weak = rule(weaker, "sender = from@example.org", until=START_MS + GRACE)
+    resolver = FakeResolver(addresses={"example.com": ["192.0.2.1"]})
+    async with Kit(BY_DNS, resolver=resolver) as kit:
+        stand(kit, weak, rule("hold", "site = example.com"))
+        await kit.submit("a@example.com")
+        await kit.heard(Verb.HELD)
+        await kit.submit("a@nowhere.example")
+        await kit.until(lambda: kit.deliverer.standing.applied.get(weak.id, 0) == 1)
+        await kit.deliverer.drained()
+        assert kit.deliverer.active == 0
         assert kit.observer.count(Verb.DEFERRED) == 0
 
 
