@@ -95,7 +95,10 @@ class S3Store:
         try:
             self._objects.client = await self._closing.enter_async_context(
                 session.create_client(
-                    "s3", endpoint_url=self._endpoint or None, region_name=self._region or None
+                    "s3",
+                    endpoint_url=self._endpoint or None,
+                    region_name=self._region or None,
+                    config=self._objects.plainly if self._endpoint else None,
                 )
             )
             await self._look_at_promises()
@@ -116,14 +119,18 @@ class S3Store:
 
     async def _look_at_promises(self) -> None:
         """Whether the store honours conditions."""
-        name = uuid.uuid4().hex
-        await self._objects.put("probe", name, b"1")
-        shared = await self._objects.put("probe", name, b"2", IfNoneMatch="*") is None
-        await self._objects.delete("probe", name)
+        shared = await self._objects.honours_conditions()
         self.promises = replace(self.promises, shared=shared)
         if not shared:
             self.lease_ms = 0
             log.warning("this object store knows no conditions: no other server may use %s", self._prefix)
+
+    def _if_still(self, tag: str | None) -> dict[str, str]:
+        """The condition that an object is of this version, or with None is not there. Where one server uses
+        the store there is none: it may refuse a request that has one."""
+        if not self.lease_ms:
+            return {}
+        return {"IfMatch": tag} if tag is not None else {"IfNoneMatch": "*"}
 
     async def _living(self) -> dict[str, dict[str, Any]]:
         """Nodes whose lease lasts, by number. A lease begins when its object was written."""
@@ -139,10 +146,8 @@ class S3Store:
             name = f"{number:03d}"
             if name in living:
                 continue
-            condition = {"IfMatch": there[name]} if name in there else {"IfNoneMatch": "*"}
-            tag = await self._objects.put(
-                "node", name, session.encode(), **(condition if self.lease_ms else {})
-            )
+            condition = self._if_still(there.get(name))
+            tag = await self._objects.put("node", name, session.encode(), **condition)
             if tag is not None:
                 self.node, self._session, self._lease_tag = number, f"{name}-{session}", tag
                 self._tags, self._found = {}, []
@@ -170,7 +175,8 @@ class S3Store:
             return
         try:
             if self._session:
-                await self._objects.delete("node", self._session.partition("-")[0], IfMatch=self._lease_tag)
+                name = self._session.partition("-")[0]
+                await self._objects.delete("node", name, **self._if_still(self._lease_tag))
                 if self._notices is not None:
                     await self._notices.put_up(self._session)
         except StoreUnavailable as error:
@@ -248,7 +254,8 @@ class S3Store:
         if owner != self._session:
             if self.lease_ms and await self._lives(owner):
                 return None
-            tag = await self._objects.put("message", name, self._packed(body), IfMatch=found[1])
+            condition = self._if_still(found[1])
+            tag = await self._objects.put("message", name, self._packed(body), **condition)
             if tag is None:
                 return None
             found = found[0], tag
@@ -300,10 +307,7 @@ class S3Store:
         return False
 
     async def _change(self, change: Change, name: str) -> bool:
-        tag = self._tags.get(change.spid)
-        condition = {"IfMatch": tag} if tag is not None else {"IfNoneMatch": "*"}
-        if not self.lease_ms:
-            condition = {}
+        condition = self._if_still(self._tags.get(change.spid))
         if change.due is not None:
             body = self._packed(values.pack(change.values()))
             tag = await self._objects.put("message", name, body, **condition)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
@@ -17,20 +18,32 @@ _AT_ONCE = 16
 """Requests under way."""
 
 
+class ConditionRefused(StoreUnavailable):
+    """The store has not implemented a condition, and says so."""
+
+
 class Objects:
     """Usable while `client` is set. `kind` and `name` make the key."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         try:
+            import aiobotocore.config  # type: ignore[import-untyped]
             import aiobotocore.session  # type: ignore[import-untyped]
+            import aiohttp
             import botocore.exceptions  # type: ignore[import-untyped]
         except ImportError as error:
             raise ConfigError("the store s3 needs its client: pip install 'mqcd[s3]'") from error
         self.make_session = aiobotocore.session.AioSession
         self.refused: type[Exception] = botocore.exceptions.ClientError
+        self.plainly = aiobotocore.config.AioConfig(
+            request_checksum_calculation="when_required", response_checksum_validation="when_required"
+        )
+        """Of a client for other stores than Amazon's. Over TLS it would send checksums as trailers, which
+        Swift refuses; without them it signs the octets' hash, which every store checks."""
         self.errors = (
             botocore.exceptions.BotoCoreError,
             botocore.exceptions.HTTPClientError,
+            aiohttp.ClientError,
             OSError,
             TimeoutError,
         )
@@ -60,7 +73,7 @@ class Objects:
         except self.refused as error:
             if _code(error) in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "404"):
                 return None
-            raise StoreUnavailable(f"s3: {error}") from error
+            raise _failure(error, bool(condition)) from error
         return str(done["ETag"])
 
     async def get(self, kind: str, name: str) -> tuple[bytes, str] | None:
@@ -85,8 +98,28 @@ class Objects:
                 return False
             if _code(error) in ("NoSuchKey", "404"):
                 return True
-            raise StoreUnavailable(f"s3: {error}") from error
+            raise _failure(error, bool(condition)) from error
         return True
+
+    async def honours_conditions(self) -> bool:
+        """Whether each kind of condition decides if a change is made: tried on an object of its own.
+
+        Each is tried, because stores exist that honour some and overlook or refuse others.
+        """
+        at = "probe", uuid.uuid4().hex
+        try:
+            old = str(await self.put(*at, b"1"))
+            return (
+                await self.put(*at, b"2", IfNoneMatch="*") is None
+                and await self.put(*at, b"2", IfMatch=old) is not None
+                and await self.put(*at, b"3", IfMatch=old) is None
+                and not await self.delete(*at, IfMatch=old)
+            )
+        except ConditionRefused as error:
+            log.info("%s", error)
+            return False
+        finally:
+            await self.delete(*at)
 
     async def list(self, kind: str) -> tuple[list[dict[str, Any]], float]:
         """All objects of a kind, and the server's time."""
@@ -180,3 +213,8 @@ class Streamed:
 
 def _code(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _failure(error: Any, conditional: bool) -> StoreUnavailable:
+    refused = conditional and _code(error) == "NotImplemented"
+    return (ConditionRefused if refused else StoreUnavailable)(f"s3: {error}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from aiobotocore.session import get_session  # type: ignore[import-untyped]
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
@@ -50,7 +52,11 @@ class Node:
     """One server on the store."""
 
     def __init__(
-        self, prefix: str, objects: type[Objects] = Objects, lease_ms: int = 60_000, queue_url: str = ""
+        self,
+        prefix: str,
+        objects: Callable[[str, str], Objects] = Objects,
+        lease_ms: int = 60_000,
+        queue_url: str = "",
     ) -> None:
         url = s3_server.shared_server().url
         self.clock = FakeClock()
@@ -151,23 +157,70 @@ async def test_a_lost_answer_does_not_lose_the_message(prefix: str) -> None:
     assert await names(prefix) == {"marks/000"}
 
 
+class CarelessClient:
+    """Of a server that overlooks some conditions of requests, and has not implemented others."""
+
+    def __init__(self, client: Any, overlooked: Collection[str], refused: Collection[str]) -> None:
+        self._client, self._overlooked, self._refused = client, overlooked, refused
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def put_object(self, **asked: Any) -> Any:
+        return await self._ask("put_object", asked)
+
+    async def delete_object(self, **asked: Any) -> Any:
+        return await self._ask("delete_object", asked)
+
+    async def _ask(self, name: str, asked: dict[str, Any]) -> Any:
+        if any(f"{name} {each}" in self._refused for each in asked):
+            raise ClientError({"Error": {"Code": "NotImplemented"}}, name)
+        heeded = {each: value for each, value in asked.items() if f"{name} {each}" not in self._overlooked}
+        return await getattr(self._client, name)(**heeded)
+
+
 class Careless(Objects):
-    """Its server knows no conditions."""
+    """Its server does not know all conditions."""
 
-    async def put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
-        return await super().put(kind, name, body)
+    def __init__(self, how: str, conditions: Collection[str], bucket: str, prefix: str) -> None:
+        super().__init__(bucket, prefix)
+        self._overlooked = conditions if how == "overlooked" else ()
+        self._refused = conditions if how == "refused" else ()
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[Any]:
+        async with super().asking() as made:
+            yield CarelessClient(made, self._overlooked, self._refused)
 
 
-async def test_a_store_without_conditions_is_not_shared(prefix: str) -> None:
-    node = Node(prefix, Careless)
-    post = await node.start()
+CONDITIONS = ("put_object IfNoneMatch", "put_object IfMatch", "delete_object IfMatch")
+
+
+@pytest.mark.parametrize("how", ["overlooked", "refused"])
+@pytest.mark.parametrize("unknown", CONDITIONS)
+async def test_a_store_that_lacks_a_condition_is_not_shared(prefix: str, unknown: str, how: str) -> None:
+    node = Node(prefix, partial(Careless, how, (unknown,)))
+    await node.start()
     assert (node.store.promises.shared, node.store.lease_ms) == (False, 0)
-    [kept] = await post.send("a@example.org")
     await node.queue.close()
-    node = Node(prefix, Careless)
-    post = await node.start()
-    assert set(await post.scan()) == {kept.key}
-    await node.queue.close()
+    assert await names(prefix) == set()
+
+
+@pytest.mark.parametrize("how", ["overlooked", "refused"])
+async def test_a_store_without_conditions_keeps_mail(prefix: str, how: str) -> None:
+    without = partial(Careless, how, CONDITIONS)
+    killed = Node(prefix, without)
+    post = await killed.start()
+    kept = [*await post.send("a@example.org"), *await post.send("b@example.org", "c@example.org")]
+    [done, *left] = kept
+    await post.settle(delivered(), *[each for each in await post.claim_all() if each.key == done.key])
+    again = Node(prefix, without)
+    post = await again.start()
+    assert set(await post.scan()) == {each.key for each in left}
+    await post.settle(delivered(), *await post.claim_all())
+    for node in (again, killed):
+        await node.queue.close()
+    assert await names(prefix) == {"marks/000"}
 
 
 class Tomorrow(Objects):
@@ -189,6 +242,48 @@ async def test_contents_without_a_message_are_removed_a_day_later(prefix: str) -
     await node.start()
     await node.queue.close()
     assert await names(prefix) == set()
+
+
+async def cut_off(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer a request with less than was announced, and hang up."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n000-")
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_an_answer_that_is_cut_off_is_a_failure_of_the_store(prefix: str) -> None:
+    server = await asyncio.start_server(cut_off, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    keys = {"aws_access_key_id": "tests", "aws_secret_access_key": "tests"}
+    objects = Objects(s3_server.BUCKET, prefix)
+    store = S3Store(s3_server.BUCKET, prefix, objects=objects)
+    async with (
+        server,
+        get_session().create_client("s3", endpoint_url=url, region_name="us-east-1", **keys) as made,
+    ):
+        objects.client = made
+        with pytest.raises(StoreUnavailable, match="payload"):
+            await objects.get("message", "1")
+        content = await store.content(1)
+        assert content.size == 3_000_000
+        with pytest.raises(ContentUnavailable):
+            await read_all(content)
+        content.close()
+
+
+async def test_requests_have_no_checksums_that_only_amazon_knows(prefix: str) -> None:
+    node = Node(prefix)
+    post = await node.start()
+    sent: list[Mapping[str, Any]] = []
+    for name in ("PutObject", "UploadPart"):
+        node.objects.client.meta.events.register(
+            f"before-send.s3.{name}", lambda request, **_: sent.append(request.headers)
+        )
+    await node.queue.enqueue(post.submission("a@example.org", content=chunks(LONG, 1 << 20)))
+    assert len(sent) > 2
+    assert not [name for headers in sent for name in headers if "checksum" in name.lower()]
+    assert all(len(headers["X-Amz-Content-SHA256"]) == 64 for headers in sent)
+    await node.queue.close()
 
 
 async def test_long_content_goes_in_parts(prefix: str) -> None:
