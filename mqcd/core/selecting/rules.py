@@ -6,7 +6,7 @@ comes first in `RuleAction`, and of those the oldest: what is kept back is neith
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from mqcd.core.address import normal_domain
 from mqcd.core.model import Action, Batch, Recipient, Word
 from mqcd.core.queueing.amendment import last_action
-from mqcd.core.selecting.where import Compare, Node, Predicate, Where
+from mqcd.core.selecting.where import All, AnyOf, Compare, Node, Not, Predicate, Where
 from mqcd.core.selecting.where_fields import IN, site_name
 
 SITE = "site"
@@ -22,6 +22,8 @@ SERVER = "server"
 """The author of rules that follow from reply rules."""
 _OF_DESTINATION = frozenset({"domain", SITE})
 _TIMED = frozenset({"age", "due"})
+_NOT_KEPT = AnyOf((Not(Compare("area", "=", ("held",))), Compare("due", ">", ("0s",))))
+"""Mail that no operator or rule holds; what rests for its domain has a due time."""
 _STEP_MS = 1000
 """How long a condition on an age counts as evaluated."""
 
@@ -104,6 +106,18 @@ class StandingRule:
 
     def __str__(self) -> str:
         return f"rule {self.id}" + (f" ({self.name})" if self.name else "")
+
+
+def where_of_batch(rule: StandingRule, standing: Iterable[StandingRule]) -> Where:
+    """What the batch of a new rule changes beside others that stand: no bounce ends mail that is held, or
+    that a hold selects or may select once its site is known."""
+    if rule.action is not RuleAction.BOUNCE:
+        return rule.where
+    holds = [each for each in standing if each.action is RuleAction.HOLD and not each.ended(rule.at)]
+    parts = [rule.where.root, _NOT_KEPT, *(Not(each.where.root) for each in holds)]
+    if not all(each.of_records for each in holds):
+        parts.append(Compare(SITE, "~", ("*",)))
+    return replace(rule.where, root=All(tuple(parts)))
 
 
 class Subject(NamedTuple):

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from mqcd.core.display import printable
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock, QueueStore
-from mqcd.core.selecting.rules import SERVER, SITE, RuleAction, StandingRule
+from mqcd.core.selecting.rules import SERVER, SITE, RuleAction, StandingRule, where_of_batch
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import Compare, Where
 from mqcd.daemon.control.batches import Batches
@@ -59,7 +59,7 @@ class Effects:
         if not self.started:
             return
         for rule in _missing(before, after):
-            await self._added(rule)
+            await self._added(rule, after)
         now = self._clock.now()
         for rule in _missing(after, before):
             if self._speaks and rule.ended(now):
@@ -67,24 +67,25 @@ class Effects:
             if rule.action is RuleAction.SUSPEND and not rule.ended(now):
                 await self._resume(rule)
 
-    async def _added(self, rule: StandingRule) -> None:
+    async def _added(self, rule: StandingRule, standing: Rules) -> None:
         batch = rule.batch(self._clock.now(), self._batches.grace_ms)
         if batch is None:
             return
+        where = where_of_batch(rule, standing.values())
         try:
-            await self._batches.begin(Order(batch=batch, selection=self._selection(rule)))
+            await self._batches.begin(Order(batch=batch, selection=self._selection(where)))
         except StoreUnavailable as error:
             log.warning("%s: mail that waits comes under it when it is due: %s", rule, error)
 
     async def _resume(self, rule: StandingRule) -> None:
         try:
-            await self._store.expedite(self._selection(rule))
+            await self._store.expedite(self._selection(rule.where))
         except StoreUnavailable as error:
             log.warning("%s is cancelled; its mail is tried when it is due: %s", rule, error)
 
-    def _selection(self, rule: StandingRule) -> Selection:
+    def _selection(self, where: Where) -> Selection:
         """The mail in the queue that it selects, as far as the sites of domains are known."""
-        return Selection(where=rule.where.resolved(self._deliverer.sites()))
+        return Selection(where=where.resolved(self._deliverer.sites()))
 
 
 class Replies:

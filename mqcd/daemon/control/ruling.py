@@ -17,7 +17,7 @@ from typing import Any
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Action, Batch
 from mqcd.core.ports import Clock
-from mqcd.core.selecting.rules import RuleAction, StandingRule
+from mqcd.core.selecting.rules import RuleAction, StandingRule, where_of_batch
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.batches import Batches
 from mqcd.daemon.control.orders import Order, name_of
@@ -86,7 +86,8 @@ class Ruling:
         """What waits and comes under it."""
         action = rule.batch_action or Action.HOLD
         batch = Batch(id=name_of(action, rule.at), action=action, at=rule.at, by=rule.by)
-        where = replace(rule.where.resolved(self._deliverer.sites()), now=rule.at)
+        where = where_of_batch(rule, self._book.rules.values())
+        where = replace(where.resolved(self._deliverer.sites()), now=rule.at)
         outcome = await self._batches.count(Order(batch=batch, selection=Selection(where=where)))
         return {
             "rule": None,

@@ -9,7 +9,7 @@ import pytest
 
 from mqcd.core.model import Action, Area, Batch
 from mqcd.core.queueing.amendment import amended
-from mqcd.core.selecting.rules import RuleAction, RuleSet, StandingRule
+from mqcd.core.selecting.rules import RuleAction, RuleSet, StandingRule, where_of_batch
 from mqcd.core.selecting.where import parse_where
 from tests.fakes.clock import START_MS
 from tests.unit.queue.support import recipient
@@ -137,3 +137,24 @@ def test_a_batch_says_what_the_rule_does() -> None:
     assert gone is not None
     assert (gone.until, gone.report) == (NOW + HOUR, False)
     assert rule("suspend").batch(NOW, HOUR) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "ends"),
+    [
+        ({}, True),
+        ({"area": Area.HELD, "due": 0}, False),
+        ({"area": Area.HELD, "due": NOW + HOUR}, True),
+        ({"sender": "kept@example.com"}, False),
+        ({"address": "to@kept.example"}, False),
+        ({"address": "to@unknown.example"}, False),
+    ],
+)
+def test_the_batch_of_a_bounce_ends_nothing_that_is_held(changes: dict[str, Any], ends: bool) -> None:
+    holds = rule("hold", "sender = kept@example.com"), rule("hold", "site = mx.kept.example", number=2)
+    over = rule("hold", number=3, until=NOW)
+    where = where_of_batch(rule("bounce"), [*holds, over, rule("suspend"), rule("bounce")])
+    sites = {"example.org": "mx.example", "kept.example": "mx.kept.example"}
+    resolved = replace(where.resolved(sites), now=NOW)
+    assert parse_where(str(resolved), NOW) == resolved
+    assert resolved.matches(recipient(**changes)) is ends

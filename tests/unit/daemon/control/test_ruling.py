@@ -52,6 +52,8 @@ async def test_a_hold_covers_waiting_and_new_mail_until_undone(tmp_path: Path, q
         await house.heard(Verb.DEFERRED)
         name = await added(house, action="hold", where="domain = slow.example", reason="why")
         await held(house, 1)
+        ended = await post(house, action="bounce", where="domain = slow.example", dry_run=True)
+        assert ended[1]["matched"] == 0
         await house.send("b@slow.example")
         await house.send("c@here.example")
         await held(house, 2)
