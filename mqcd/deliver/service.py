@@ -37,6 +37,7 @@ from mqcd.deliver.health.suspects import Suspects
 from mqcd.deliver.health.watchdog import Stuck
 from mqcd.deliver.held import Held
 from mqcd.deliver.lanes.gauging import Gauges, gauge
+from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import LaneState, Why
 from mqcd.deliver.lanes.parking import is_late, is_over
 from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
@@ -95,7 +96,7 @@ class Deliverer:
         self._sweep = Sweep(clock, _tick_of(settings))
         self._connector = Connector(self._terms, resolver, dialer, observer, self._sweep)
         parts = (store, self._recorder, self._settling, self._connector, self._sweep)
-        self._pool = Pool(self._terms, self._table, *parts, self._kick)
+        self._pool = Pool(self._terms, self._table, *parts, self._place_anew, self._kick)
         self._standing = Standing(clock)
         placed = (self._settling, self._standing)
         self._placing = Placing(self._terms, self._table, resolver, *placed, own_names, self._kick)
@@ -156,6 +157,16 @@ class Deliverer:
         self._dry_until = 0
         self._event.set()
         return freed
+
+    def _place_anew(self, job: Job) -> bool:
+        """Place a job again that left its lane before other rules stood; False where it is right."""
+        standing, hop = self._standing, job.hop
+        if not standing and not hop.policy.rule:
+            return False
+        if not any(standing.misplaces(each, hop) for each in job.recipients):
+            return False
+        self._placing.place(job.recipients)
+        return True
 
     def on_effect(self, heard: Callable[[Effect], None]) -> None:
         """Report to `heard` what replies mean for destinations."""

@@ -34,6 +34,7 @@ class Pool:
         settling: Settling,
         connector: Connector,
         sweep: Sweep,
+        placed_anew: Callable[[Job], bool],
         changed: Callable[[], None],
     ) -> None:
         self._clock = terms.clock
@@ -53,6 +54,7 @@ class Pool:
             connector=connector,
             sweep=sweep,
             idle=self._idle,
+            placed_anew=placed_anew,
             changed=changed,
         )
 

@@ -55,9 +55,11 @@ class Worker:
         connector: Connector,
         sweep: Sweep,
         idle: dict[str, list[Worker]],
+        placed_anew: Callable[[Job], bool],
         changed: Callable[[], None],
     ) -> None:
-        """`turn`: see `Connector.connect`. `idle`: by lane, the workers without a job."""
+        """`turn`: see `Connector.connect`. `idle`: by lane, the workers without a job.
+        `placed_anew`: takes a job that belongs elsewhere by the rules that stand now."""
         self.lane = lane
         self._job: Job | None = job
         self._turn = turn
@@ -70,6 +72,7 @@ class Worker:
         self._connector = connector
         self._sweep = sweep
         self._idle = idle
+        self._placed_anew = placed_anew
         self._changed = changed
         self._link: Link | None = None
         self._token: int | None = None
@@ -187,6 +190,9 @@ class Worker:
                 # Delivery was paused. Or settings were reloaded: nothing is sent under outdated settings.
                 self._job = None
                 self._again(job)
+                break
+            if self._placed_anew(job):
+                self._job = None
                 break
             self.began = self._clock.monotonic()
             end = await self._transact(self._link, job)

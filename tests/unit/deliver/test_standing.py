@@ -105,6 +105,20 @@ async def test_mail_in_lanes_comes_under_a_new_rule() -> None:
         await kit.until(lambda: kit.deliverer.lanes()[0].waiting == 1)
 
 
+@pytest.mark.parametrize("action", HELD_BACK)
+async def test_a_job_that_connects_comes_under_a_new_rule(action: str) -> None:
+    peer = Peer(tls_first=True)
+    async with Kit(hosts={"192.0.2.1": lambda: peer}) as kit:
+        await kit.submit("a@example.com")
+        await kit.until(lambda: peer.open)
+        stand(kit, rule(action, "sender = from@example.org", until=START_MS + GRACE))
+        peer.greet()
+        await kit.until(lambda: kit.deliverer.standing.applied.get(f"{action}-1", 0) == 1)
+        await kit.deliverer.drained()
+        assert (peer.messages, kit.deliverer.active) == ([], 0)
+        assert kit.observer.count(Verb.ATTEMPTED) == 0
+
+
 async def test_a_suspension_ends_with_its_rule() -> None:
     async with Kit() as kit:
         stand(kit, rule("suspend", "domain = example.com", until=START_MS + MINUTE))
