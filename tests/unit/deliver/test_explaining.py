@@ -7,7 +7,9 @@ import pytest
 from mqcd.config.settings import DestinationSettings, ZoneMatchSettings, ZoneSettings
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Envelope, Recipient
+from mqcd.core.selecting.rules import RuleAction
 from mqcd.core.smtp.reply import Reply
+from mqcd.deliver import explaining as room
 from mqcd.deliver.explaining import waiting_for
 from mqcd.deliver.lanes.lane import LaneState
 from mqcd.deliver.lanes.waits import Wait
@@ -165,3 +167,7 @@ async def test_a_recipient_in_a_lane_is_told_its_place() -> None:
             *["the end of its attempt"] * 5,
             *[f"its turn: {place} before it, 5 of 5 connections at work" for place in range(3)],
         ]
+
+
+def test_what_mail_waits_for_is_said_of_each_action() -> None:
+    assert room._BY_RULE.keys() | {RuleAction.SLOW} == set(RuleAction)

@@ -11,9 +11,14 @@ from typing import Any
 import pytest
 
 from mqcd.cli import main
+from mqcd.cli import rule as command_room
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
+from mqcd.core.selecting.rules import RuleAction
 from mqcd.core.selecting.selection import Selection
+from mqcd.daemon.control import ruling
+from mqcd.page.ui.rules import ACTIONS
+from tests.unit.core.selecting.test_rules import rule
 from tests.unit.daemon.support import Running, arrived, running
 
 NOT_NOW = "*@slow.example=450 4.2.1 not now"
@@ -191,3 +196,10 @@ async def test_a_reply_makes_a_rule_that_can_be_cancelled(tmp_path: Path, action
         await post(house, "/v1/rules/cancel", id=row["id"])
         await arrived(house.sink, 1)
         assert f"event=rule-added rule={row['id']} by=server" in house.log.getvalue()
+
+
+def test_each_action_is_in_all_tables_of_actions() -> None:
+    actions = {each.value for each in RuleAction}
+    assert set(command_room._ACTIONS) == set(ACTIONS) == actions
+    changing = {each for each in RuleAction if rule(each.value).batch_action}
+    assert ruling._STAYS.keys() == changing
