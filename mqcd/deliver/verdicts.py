@@ -58,7 +58,8 @@ def _not_yet(
         return Deferred(
             reply=outcome.reply,
             attempt=attempt,
-            due=max(recipient.due, now + schedule.delays[0]),
+            # A retry's delay must not move the age limit ahead at each attempt.
+            due=recipient.due if now < recipient.due else now + schedule.delays[0],
             possibly_delivered=outcome.possibly_delivered,
             held=True,
         )

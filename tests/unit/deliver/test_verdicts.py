@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Phase
+from mqcd.core.model import Area, Attempt, Bounced, Deferred, Delivered, Expired, Phase
+from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.smtp.exchange import Outcome, Result
 from mqcd.deliver.verdicts import verdict_on
@@ -37,3 +39,15 @@ def test_a_result_without_a_verdict_is_an_error() -> None:
     outcome = Outcome(result=cast("Result", "hesitated"), reply=REPLY, phase=Phase.DOT)
     with pytest.raises(AssertionError):
         verdict_on(recipient(), outcome, ATTEMPT, SCHEDULE, 0, may_expire=True)
+
+
+@pytest.mark.parametrize(
+    ("now", "may_expire", "due"), [(999, True, 1000), (1000, False, 1000 + SCHEDULE.delays[0])]
+)
+def test_an_attempt_moves_no_age_limit_of_held_mail(now: int, may_expire: bool, due: int) -> None:
+    schedule = replace(SCHEDULE, holding=Holding(domains=(HeldDomain("example.org", HoldMode.ATRN),)))
+    outcome = Outcome(result=Result.DEFERRED, reply=REPLY, phase=Phase.RCPT)
+    held = recipient(area=Area.HELD, due=1000, received=0)
+    verdict = verdict_on(held, outcome, ATTEMPT, schedule, now, may_expire=may_expire)
+    assert isinstance(verdict, Deferred)
+    assert (verdict.held, verdict.due) == (True, due)
