@@ -95,19 +95,28 @@ class Held:
     async def claim(self, room: int) -> Sequence[Recipient]:
         """At most `room` recipients of started domains, each domain in its turn. Raises StoreUnavailable."""
         found: list[Recipient] = []
-        for domain in tuple(self._running):
-            if len(found) >= room or self._terms.stopping:
-                break
-            if self._table.is_dead(domain, probed=True):
-                continue
-            dead = self._table.is_dead(domain)
-            claimed = await self._store.claim_held(domain, 1 if dead else max(room // len(self._running), 1))
-            found += claimed
-            # It may have ended meanwhile.
-            since = self._running.pop(domain, None)
-            if since is not None and (claimed or self._goes_on(domain, since)):
-                self._running[domain] = since
+        try:
+            for domain in tuple(self._running):
+                if len(found) >= room or self._terms.stopping:
+                    break
+                # While another's mail was claimed it may have ended.
+                if domain in self._running and not self._table.is_dead(domain, probed=True):
+                    found += await self._claim(domain, room)
+        except BaseException:
+            self._table.enter(found)
+            self._settling.park(found)
+            raise
         return found
+
+    async def _claim(self, domain: str, room: int) -> Sequence[Recipient]:
+        """A domain's share of the room."""
+        share = 1 if self._table.is_dead(domain) else max(room // len(self._running), 1)
+        claimed = await self._store.claim_held(domain, share)
+        # It may have ended meanwhile.
+        since = self._running.pop(domain, None)
+        if since is not None and (claimed or self._goes_on(domain, since)):
+            self._running[domain] = since
+        return claimed
 
     def _goes_on(self, domain: str, since: int) -> bool:
         """Whether a claim that gave nothing may give something later: the store may be short of room, or
@@ -172,7 +181,7 @@ class Held:
         """Probe each domain with mail at rest once."""
         mode = self._terms.schedule.holding.mode
         domains = [each for each in self._store.held_domains() if mode(each) is HoldMode.ETRN]
-        self._resting.update(domains)
+        self._resting = set(domains)
         slots = asyncio.Semaphore(PROBED_AT_ONCE)
 
         async def probe(domain: str) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Area
+from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
@@ -14,12 +18,18 @@ from tests.unit.deliver.kit import BY_DNS, MINUTE, SCHEDULE, Kit
 
 HOUR = 60 * MINUTE
 HOLDING = Holding(
-    domains=(HeldDomain("e.example", HoldMode.ETRN), HeldDomain("a.example", HoldMode.ATRN)),
+    domains=(
+        HeldDomain("e.example", HoldMode.ETRN),
+        HeldDomain("a.example", HoldMode.ATRN),
+        HeldDomain("b.example", HoldMode.ATRN),
+    ),
     maxtime=48 * HOUR,
     probe_interval=10 * MINUTE,
 )
 HELD = replace(SCHEDULE, holding=HOLDING)
-RESOLVER = FakeResolver(addresses={"e.example": ["192.0.2.5"], "a.example": ["192.0.2.6"]})
+RESOLVER = FakeResolver(
+    addresses={"e.example": ["192.0.2.5"], "a.example": ["192.0.2.6"], "b.example": ["192.0.2.6"]}
+)
 
 
 def kit() -> Kit:
@@ -138,3 +148,31 @@ async def test_an_etrn_domain_gets_a_last_attempt() -> None:
         await made.clock.run_for(SCHEDULE.maxtime + HOUR)
         await made.heard(Verb.EXPIRED)
         assert held(made) == 0
+
+
+@pytest.mark.parametrize("fault", ["ended", "unavailable"])
+async def test_a_claim_that_is_cut_short_loses_nothing(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with kit() as made:
+        await made.submit("x@a.example", "x@b.example")
+        claim_held, claims = made.store.claim_held, 0
+
+        async def claim(domain: str, room: int) -> Sequence[Recipient]:
+            nonlocal claims
+            claims += 1
+            claimed = await claim_held(domain, room)
+            if fault == "ended" and claims == 1:
+                # Verdicts on mail of both that was under way.
+                made.deliverer._held._running.clear()
+            if fault == "unavailable" and claims == 2:
+                made.store.park(claimed, 0)
+                raise StoreUnavailable("no room")
+            return claimed
+
+        monkeypatch.setattr(made.store, "claim_held", claim)
+        assert len(made.deliverer.start_held(bool)) == 2
+        await made.until(lambda: claims > 0)
+        await made.clock.run_for(MINUTE)
+        made.deliverer.start_held(bool)
+        await made.clock.run_for(MINUTE)
+        await made.heard(Verb.DELIVERED, 2)
+        assert made.deliverer.active == 0
