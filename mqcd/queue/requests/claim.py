@@ -249,7 +249,18 @@ class _Claim:
         while self._goes_on(self._found, room) and (name := index.first_held(domain)) is not None:
             if not await self._loader.load(name, room - len(self._found), self._found):
                 break
-        await self._pop(lambda: waiting.pop_held(domain), room, self._found)
+        popped: set[JournalEntry] = set()
+
+        def pop() -> JournalEntry | None:
+            entry = waiting.pop_held(domain)
+            if entry is None or entry not in popped:
+                popped.update([entry] if entry is not None else ())
+                return entry
+            # It could not be read, and rests again: this claim would meet it for ever.
+            waiting.add(entry)
+            return None
+
+        await self._pop(pop, room, self._found)
 
     async def these(self, wanted: Sequence[JournalEntry]) -> None:
         """Claim entries by name."""
@@ -357,7 +368,9 @@ class _Claim:
         except (OSError, DecodeError) as error:
             log.error("%s: record at octet %d cannot be read: %s", entry.segment.path, entry.offset, error)
             damaged = isinstance(error, DecodeError)
-            entry.due = self._now + (self._shard.options.schedule.delays[0] if damaged else RETRY_MS)
+            later = self._shard.options.schedule.delays[0] if damaged else RETRY_MS
+            # Not `_now`: a claim without regard to due times has none.
+            entry.due = self._shard.clock.now() + later
             return None
 
     def _release(self, entry: JournalEntry) -> None:
