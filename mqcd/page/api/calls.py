@@ -53,6 +53,8 @@ class Call:
     role: Role
     live: bool
     """Whether its answer goes on for as long as somebody reads it."""
+    searches: bool
+    """Whether the server may have to look through the whole queue for it."""
     headers: Collection[str]
     """Fields of a request's header that mean something to it."""
 
@@ -119,6 +121,7 @@ def _calls(document: Mapping[str, Any]) -> Iterator[Call]:
             path=form,
             role=Role(operation["x-role"]),
             live=_LIVE in operation["responses"]["200"].get("content", ()),
+            searches=operation.get("x-searches", False),
             headers=[each["name"] for each in _parameters(operation) if each["in"] == "header"],
         )
 

@@ -50,6 +50,9 @@ class Proxy:
             allowed = ", ".join(sorted(offered))
             raise Refused(405, f"only {allowed}", allowed)
         call = offered[method]
+        if not caller_of(request).may(call.role):
+            # The list may be newer than the one that the gate looked at.
+            raise Refused(403, f"this token has not the role {call.role.value}")
         live = call.live
         if live and self._live >= MOST_LIVE:
             raise Refused(503, f"{MOST_LIVE} others follow live events already; try again later")
@@ -77,6 +80,7 @@ def _question(request: Request, call: Call) -> Question:
         fields={name: request.headers[name] for name in call.headers if name in request.headers},
         author=caller_of(request).author,
         live=call.live,
+        searches=call.searches,
     )
 
 

@@ -54,6 +54,8 @@ def _operation(method: Method, operation: Operation) -> dict[str, Any]:
         "x-role": operation.role.value,
         "responses": _responses(operation),
     }
+    if operation.searches:
+        described["x-searches"] = True
     parameters = [_parameter(each, "header") for each in operation.headers]
     if method is Method.GET:
         parameters += [_parameter(each, "query") for each in operation.fields]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import pytest
+
 from mqcd.daemon.control.api.openapi import describe
 from mqcd.daemon.control.api.table import TABLE
 from mqcd.page.access.tokens import Role
@@ -149,3 +151,22 @@ async def test_few_may_follow_live_events(site: Site) -> None:
         assert {(await each).text for each in open_ones} == {"data: 1\n\n"}
         assert (await client.get("/v1/events")).status_code == 200
     assert all(question.live for question in site.asked)
+
+
+async def test_the_role_is_that_of_the_call_that_is_made(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def older(*_: object) -> Role:
+        return Role.READ
+
+    monkeypatch.setattr(Calls, "role_of", older)
+    async with site.client("reader") as client:
+        answer = await client.post("/v1/batch", json={})
+    assert (answer.status_code, site.asked) == (403, [])
+
+
+@pytest.mark.parametrize("path", ["/v1/count", "/v1/recipients"])
+async def test_a_search_has_the_time_it_takes(site: Site, path: str) -> None:
+    site.control.answers = {DESCRIPTION: said(describe(TABLE, "1.0")), path: said({}), "/v1/areas": said({})}
+    async with site.client("reader") as client:
+        await client.get(path)
+        await client.get("/v1/areas")
+    assert [each.searches for each in site.asked] == [True, False]
