@@ -72,6 +72,9 @@ class Feed:
                 except (OSError, StoreDamaged) as error:
                     why = describe(error) if isinstance(error, OSError) else error
                     log.error("feed %s: %s; it is tried again", self._terms.name, why)
+                except Exception:
+                    # A fault in one feed must not end the others.
+                    log.exception("feed %s failed; it is tried again", self._terms.name)
                 await self._clock.sleep(_AGAIN_MS)
         finally:
             await self._sink.close()

@@ -23,6 +23,8 @@ from mqcd.feeds.sink import NotTaken
 
 _MOST_WAIT_MS = 3_600_000
 """What a receiver may ask to wait, at most."""
+_MOST_DIGITS = 9
+"""Of a wait in seconds; a longer number is more than the most, and Python may refuse to read it."""
 
 
 class Webhook:
@@ -69,9 +71,11 @@ class Webhook:
     def _wait(self, text: str) -> int:
         """Of Retry-After (RFC 9110, 10.2.3), ms."""
         if text.isdecimal():
+            if len(text) > _MOST_DIGITS:
+                return _MOST_WAIT_MS
             return min(int(text) * 1000, _MOST_WAIT_MS)
         try:
             until = parsedate_to_datetime(text).timestamp() * 1000
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0
         return int(min(max(until - self._clock.now(), 0), _MOST_WAIT_MS))

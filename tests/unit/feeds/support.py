@@ -37,12 +37,16 @@ class Taken:
     """A receiver: what it took, and what it answers."""
 
     refusing: str = ""
+    broken: bool = False
+    """Whether it has a fault of its own."""
     wait_ms: int = 0
     portions: list[list[str]] = field(default_factory=list)
     refused: int = 0
     closed: bool = False
 
     async def send(self, lines: Sequence[bytes]) -> None:
+        if self.broken:
+            raise KeyError("made to fail")
         if self.refusing:
             self.refused += 1
             raise NotTaken(self.refusing, self.wait_ms)

@@ -164,3 +164,13 @@ async def test_a_damaged_position_stops_only_its_feed(bench: Bench, caplog: pyte
     (bench.root / "feeds" / "crm.json").write_text("{")
     async with running(bench.feed()):
         await bench.until(lambda: "crm.json is damaged" in caplog.text)
+
+
+async def test_a_fault_is_logged_and_ends_no_feed(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    write(bench.events, 1_000_000_001, [event(1)])
+    bench.taken.broken = True
+    async with running(bench.feed()):
+        await bench.until(lambda: "feed crm failed; it is tried again" in caplog.text)
+        assert "KeyError: 'made to fail'" in caplog.text
+        bench.taken.broken = False
+        await bench.until(lambda: bench.taken.ids == ids([1]), LONGEST_WAIT_MS)

@@ -65,6 +65,7 @@ async def test_a_request_holds_the_events_and_its_signatures(tmp_path: Path) -> 
             30_000,
         ),
         (httpx.Response(503, headers={"Retry-After": "soon"}), "HTTP status 503", 0),
+        (httpx.Response(503, headers={"Retry-After": "9" * 5000}), "HTTP status 503", 3_600_000),
     ],
 )
 async def test_other_answers_take_nothing(answer: httpx.Response, text: str, wait_ms: int) -> None:
