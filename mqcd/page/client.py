@@ -211,13 +211,14 @@ class _Talk:
             fields.append(("Content-Length", str(length)))
             fields.append(("Content-Type", question.content_type))
         try:
-            head = h11.Request(method=question.method, target=question.target, headers=fields)
+            # As they came: the octets of a field need not be ASCII.
+            octets = [(name.encode(), value.encode("latin-1")) for name, value in fields]
+            head = h11.Request(method=question.method, target=question.target, headers=octets)
         except h11.LocalProtocolError as error:
             raise ValueError(f"not to be sent: {error}") from error
         self._write(head, h11.Data(data=question.body))
-        if question.upload is not None:
-            await self._pass_on(question.upload)
-        self._write(h11.EndOfMessage())
+        if question.upload is None or await self._pass_on(question.upload):
+            self._write(h11.EndOfMessage())
         event = await self._next()
         while not isinstance(event, h11.Response):
             event = await self._next()
@@ -227,8 +228,8 @@ class _Talk:
     def _write(self, *events: h11.Event) -> None:
         self._writer.write(b"".join(self._wire.send(event) or b"" for event in events))
 
-    async def _pass_on(self, upload: AsyncIterator[bytes]) -> None:
-        """As fast as the server takes it; one that has refused it already takes no more."""
+    async def _pass_on(self, upload: AsyncIterator[bytes]) -> bool:
+        """As fast as the server takes it; one that has gone takes no more. Whether all is sent."""
         try:
             async for piece in upload:
                 self._write(h11.Data(data=piece))
@@ -237,7 +238,8 @@ class _Talk:
         except TimeoutError as error:
             raise ServerDown(f"the server at {self._path} takes nothing for {self._seconds:g} s") from error
         except OSError:
-            return
+            return False
+        return True
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         while not isinstance(event := await self._next(), h11.EndOfMessage | h11.ConnectionClosed):

@@ -111,3 +111,25 @@ async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
         with pytest.raises(ServerDown, match="silent"):
             await ControlClient(path, ask_s=0.01).get("/")
         end.set()
+
+
+async def test_octets_of_fields_pass_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    question = Question(method="POST", path="/", content_type="a/b; c=\xe9", fields={"X-Mqcd-Key": "\xfc"})
+    async with server(path, saying(OK + b'{"a":1}')) as heads:
+        assert (await ControlClient(path).ask(question)).good
+    assert b"X-Mqcd-Key: \xfc\r\n" in heads[0]
+    assert b"Content-Type: a/b; c=\xe9\r\n" in heads[0]
+
+
+async def test_a_server_that_goes_before_the_body_is_down(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    async def upload() -> AsyncIterator[bytes]:
+        for _ in range(64):
+            yield b"x" * (1 << 16)
+
+    question = Question(method="POST", path="/", upload=upload(), length=64 << 16)
+    async with server(path, saying(b"")):
+        with pytest.raises(ServerDown, match="has gone"):
+            await ControlClient(path).ask(question)
