@@ -76,6 +76,8 @@ class Batches:
         self._disk = disk or Disk()
         self._waiting: asyncio.Queue[Order] = asyncio.Queue()
         self._outcomes: OrderedDict[str, Outcome] = OrderedDict()
+        self._recording: set[str] = set()
+        """Names of batches whose files are being written."""
         self._ended = Ended(self._disk, directory / "ended", shard)
         self.grace_ms = grace_ms
         """How long what is removed can be restored."""
@@ -93,7 +95,12 @@ class Batches:
             if dry_run:
                 outcome = await self.count(order)
                 return _json({**outcome.fields(None), "sample": outcome.sample})
-            await self.begin(order)
+            known = self._outcomes.get(order.batch.id)
+            if known is None and order.batch.id not in self._recording:
+                await self.begin(order)
+            elif known is None or known.order != order:
+                text = f"there is another batch {order.batch.id}; leave the id out, or give another one"
+                raise DecodeError(f"id: {text}")
         except (ValueError, RecursionError, DecodeError) as error:
             return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
         except StoreUnavailable as error:
@@ -147,13 +154,17 @@ class Batches:
 
     async def begin(self, order: Order) -> None:
         """Take responsibility for a batch. Raises StoreUnavailable."""
-        path = self._path(order.batch.id)
+        name = order.batch.id
+        self._recording.add(name)
+        path = self._path(name)
         text = json.dumps(order.fields()).encode()
         try:
             self._disk.mkdir(self._directory)
             await asyncio.to_thread(self._disk.replace_file, path, [text])
         except OSError as error:
             raise StoreUnavailable(f"the batch cannot be recorded: {describe(error)}") from error
+        finally:
+            self._recording.discard(name)
         self._add(order)
 
     def _add(self, order: Order) -> None:

@@ -276,3 +276,20 @@ async def test_a_time_that_cannot_be_stored_is_refused(rig: Rig, name: str, valu
     assert answer.status == 400
     assert answer.body.startswith(f"{name}: expected a time".encode())
     assert rig.files() == []
+
+
+async def test_a_name_in_use_is_refused_but_to_its_own_request(rig: Rig) -> None:
+    first = await rig.asked(action="hold", id="mine", at=rig.clock.now())
+    file = (rig.path / "0-mine.json").read_text()
+    other = await rig.asked(action="remove", id="mine", at=rig.clock.now())
+    assert (other.status, other.body[:31]) == (400, b"id: there is another batch mine")
+    again = await rig.asked(action="hold", id="mine", at=rig.clock.now())
+    assert (again.status, again.body) == (200, first.body)
+    assert (rig.path / "0-mine.json").read_text() == file
+    await rig.done(lambda: bool(rig.events))
+    assert rig.observer.count(Verb.HELD) == 4
+
+
+async def test_of_two_batches_of_a_name_one_begins(rig: Rig) -> None:
+    asked = [rig.asked(action=action, id="mine") for action in ("hold", "remove")]
+    assert [each.status for each in await asyncio.gather(*asked)] == [200, 400]
