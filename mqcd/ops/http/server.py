@@ -175,9 +175,16 @@ class HttpServer:
             request, answer = await self._answer(reader, writer)
         head_only = request is not None and request.method == "HEAD"
         writer.write(encode(answer, head_only=head_only))
-        await self._for_peer(writer.drain())
-        if answer.chunks is not None:
+        if answer.chunks is None:
+            await self._for_peer(writer.drain())
+        else:
             async with aclosing(answer.chunks) as chunks:
+                try:
+                    await self._for_peer(writer.drain())
+                except BaseException:
+                    # What it holds it closes only once it has begun.
+                    await self._in_time(self._stream(chunks, writer, None, head_only=True))
+                    raise
                 await self._stream(chunks, writer, answer.length, head_only=head_only)
         if request is None:
             # Closing on unread octets resets the connection, and the peer would not see why.

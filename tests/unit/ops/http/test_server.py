@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -183,6 +184,21 @@ async def test_head_closes_a_stream(bench: Bench) -> None:
     _, fields, body = parse(await reader.read())
     writer.close()
     assert (fields["Content-Length"], body, bench.closed) == ("9", b"", True)
+
+
+async def test_a_stream_is_closed_for_a_peer_that_has_gone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: asyncio.StreamWriter) -> None:
+        raise ConnectionResetError("made to fail")
+
+    monkeypatch.setattr(asyncio.StreamWriter, "drain", broken)
+    reader, writer = await bench.open()
+    writer.write(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+    assert bench.closed
 
 
 async def test_an_upload_may_be_long(bench: Bench) -> None:
