@@ -21,6 +21,8 @@ from mqcd.disk import durable
 
 _ROOT = Path(mqcd.__file__).parent
 _ROOMS = ("disk", "eventlog", "queue")
+_OTHERS = {Path(durable.__file__), _ROOT / "disk" / "private.py"}
+"""The calls themselves; and files of users and tokens, which hold no mail and have tests of their own."""
 _SYNCS: dict[str, tuple[str, ...]] = {
     "datasync": ("",),
     "sync_appended": ("",),
@@ -51,7 +53,7 @@ def sites() -> list[str]:
     return [
         call.name + part
         for path in _modules()
-        if path != Path(durable.__file__)
+        if path not in _OTHERS
         for call in _calls(path)
         for part in _SYNCS[call.operation]
     ]

@@ -33,6 +33,7 @@ WAYS = '<zones><zone name="bulk" sources="127.0.0.4"><match header="X-Class: Bul
 BULK = b"X-Class: Bulk\r\nMessage-ID: <bulk@origin.test>\r\n"
 ELSEWHERE = {
     "user": "test_logins has clients that log in",
+    "tenant": "test_export of the unit tests has one",
     **dict.fromkeys(
         ("batch", "by", "until", "target", "undoes", "undone"),
         "of operators' actions: test_export of the unit tests has every one",

@@ -74,6 +74,11 @@ def by_aiosmtplib(
             await client.ehlo()
             await getattr(client, f"auth_{mechanism.lower().replace('-', '')}")(*login)
             _, reply = await client.send_message(message, sender=sender, recipients=[recipient])
+        # The library leaves the end of its connection to the loop, which ends here.
+        for transport in tuple(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
+            transport.abort()
+        for _ in range(3):
+            await asyncio.sleep(0)
         return reply
 
     return asyncio.run(send())
