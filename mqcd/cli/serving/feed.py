@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import click
 
 from mqcd.cli.options import Place, as_json, at_place, json_line
-from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mqcd.config.settings import Settings
 
 
 @click.group(short_help="Show how far webhooks and traces have come, or try a webhook.")
