@@ -168,7 +168,8 @@ class QueueStore(MailTaker, Protocol):
         parked without a time they rest again. `claim` gives out each at its due time."""
 
     def held_domains(self) -> Collection[str]:
-        """The domains for which recipients rest that are not in flight."""
+        """The domains for which recipients rest that are not in flight. While the store moves records about
+        it may name one of which `claim_held` gives nothing yet."""
 
     def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
         """All recipients that match and that the batch applies to, some at a time, now in flight.

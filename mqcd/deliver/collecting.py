@@ -5,6 +5,7 @@ This server speaks SMTP as the client there.
 Guarantees
 * Only mail that rests for the domains asked for goes over the connection, message by message, with the usual
   verdicts. What is refused for now, and what the session does not take, stays held.
+* A session does not end because the store cannot give out at once what rests: it waits, PATIENCE_MS at most.
 * No recipient is tried twice in a session, and none while delivery is paused. Standing rules count, with the
   user's connection as the destination; one that slows has no effect.
 * A session that is cancelled gives back what it has not tried; a message whose end is out and unanswered is
@@ -40,6 +41,10 @@ from mqcd.deliver.terms import Terms
 
 AT_ONCE = 100
 """Recipients that a session has in flight."""
+PATIENCE_MS = 30_000
+"""How long a session waits for mail that the store moves, or is too short of room to give out."""
+PAUSE_MS = 50
+"""Time between two questions for it."""
 _LEFT = frozenset({End.STALE, End.STORE, End.CONTENT})
 """Ends of a transaction that leave its recipients untried."""
 
@@ -123,21 +128,28 @@ class Collecting:
     async def _send(self, link: Link, hop: Hop, wanted: Wanted, stops: Callable[[], bool]) -> None:
         seen: set[tuple[int, int]] = set()
         over: set[str] = set()
+        clock = self._terms.clock
+        since = clock.monotonic()
         while not (stops() or self._terms.rests):
             await self._recorder.room()
             domains = [each for each in self._store.held_domains() if wanted(each) and each not in over]
             if not domains:
                 return
-            claimed = await self._claim(domains, hop, seen, over)
-            jobs = list(_jobs(claimed, hop, self._terms.settings.maxrecips))
-            if jobs and not await self._send_some(link, jobs, seen, stops):
+            if claimed := await self._claim(domains, seen, over):
+                jobs = list(_jobs(self._fresh(claimed, hop, seen), hop, self._terms.settings.maxrecips))
+                if jobs and not await self._send_some(link, jobs, seen, stops):
+                    return
+                since = clock.monotonic()
+            elif clock.monotonic() - since < PATIENCE_MS:
+                await clock.sleep(PAUSE_MS)
+            else:
                 return
 
     async def _claim(
-        self, domains: Sequence[str], hop: Hop, seen: set[tuple[int, int]], over: set[str]
+        self, domains: Sequence[str], seen: set[tuple[int, int]], over: set[str]
     ) -> Sequence[Recipient]:
-        """The next recipients that may be tried. Those that the session leaves at rest are `seen`; a domain
-        that gives no others is `over`. Raises StoreUnavailable."""
+        """The next recipients. Those that the session leaves at rest are `seen`; a domain that gives no
+        others is `over`. Raises StoreUnavailable."""
         found: list[Recipient] = []
         try:
             for domain in domains:
@@ -146,12 +158,12 @@ class Collecting:
                 claimed = await self._store.claim_held(domain, AT_ONCE - len(found))
                 self._table.enter(claimed)
                 found += claimed
-                if all(each.key in seen for each in claimed):
+                if claimed and all(each.key in seen for each in claimed):
                     over.add(domain)
         except BaseException:
             self._settling.park(found)
             raise
-        return self._fresh(found, hop, seen)
+        return found
 
     def _fresh(self, found: Sequence[Recipient], hop: Hop, seen: set[tuple[int, int]]) -> Sequence[Recipient]:
         """Those that may be tried; the others have what a rule makes of them, or rest again."""

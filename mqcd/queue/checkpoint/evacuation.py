@@ -129,6 +129,8 @@ class Evacuator:
                         self._shard.waiting.leave(entry, latest)
                         entry.on(Event.FREEZE)
                         move.frozen.append(entry)
+                        if entry.area is Area.HELD and entry.due:
+                            self._shard.moving_held.add(entry.domain)
             if all(entry.state is State.FROZEN for entry in segment.entries.values()):
                 return
             await self._carry(segment)
@@ -288,6 +290,7 @@ class Evacuator:
         segment.entries.clear()
         segment.borrowers.clear()
         shard.waiting.drop(segment.number)
+        shard.moving_held.clear()
         shard.notify()
 
     async def _until_certain(self, error: BaseException) -> None:
@@ -314,6 +317,7 @@ class Evacuator:
         shard.waiting.drop(move.segment.number)
         for entry in waiting:
             shard.waiting.add(entry)
+        shard.moving_held.clear()
         shard.notify()
 
     async def _release(self, move: _Move) -> None:

@@ -97,6 +97,8 @@ class Shard:
     """Held while a segment becomes clusters, and while one's entries are looked through in slices."""
     tidy: asyncio.Event = field(default_factory=asyncio.Event)
     """What the last run left has been removed: new clusters may be written."""
+    moving_held: set[str] = field(default_factory=set)
+    """Domains some of whose mail at rest an evacuation moves at this moment: it cannot be claimed."""
     divisions: int = 0
     """Clusters that batches have made in this run."""
     chores: set[asyncio.Task[None]] = field(default_factory=set)

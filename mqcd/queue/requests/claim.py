@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area, Recipient
@@ -124,9 +124,10 @@ class Claims:
             return await claim.run(claim.held(domain, room))
 
     def held_domains(self) -> frozenset[str]:
-        """The domains for which some rest."""
+        """The domains for which some rest; one whose mail an evacuation moves, too."""
         shard = self._shard
-        return frozenset((*shard.waiting.held_domains(), *shard.cluster_index.held_domains()))
+        resting = (shard.waiting.held_domains(), shard.cluster_index.held_domains(), shard.moving_held)
+        return frozenset(chain.from_iterable(resting))
 
     async def reserve(self, names: Sequence[str]) -> None:
         """No claim reads these clusters from now on, see `ClusterIndex.reserve`."""

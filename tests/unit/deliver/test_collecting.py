@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Area
+from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
-from mqcd.deliver.collecting import AT_ONCE
+from mqcd.deliver.collecting import AT_ONCE, PATIENCE_MS
 from tests.fakes.clock import turns
 from tests.fakes.dialer import FakeConnection, Peer
 from tests.fakes.store import MemoryStore
@@ -25,10 +25,8 @@ HOLDING = Holding(
 HELD = replace(SCHEDULE, holding=HOLDING)
 
 
-def kit() -> Kit:
-    return Kit(
-        BY_DNS, {}, schedule=HELD, store=lambda clock, observer: MemoryStore(clock, observer, schedule=HELD)
-    )
+def kit(store: type[MemoryStore] = MemoryStore) -> Kit:
+    return Kit(BY_DNS, {}, schedule=HELD, store=lambda clock, observer: store(clock, observer, schedule=HELD))
 
 
 async def collect(made: Kit, peer: Peer, stops: Callable[[], bool] = lambda: False) -> None:
@@ -166,3 +164,26 @@ async def test_a_domain_that_gives_nothing_new_ends_no_session() -> None:
         await made.deliverer.collecting.collect(connection, bool, "bob", "odmr-1", lambda: False)
         await made.until(lambda: held(made) == AT_ONCE and not made.deliverer.active)
         assert [message[1] for message in peer.messages] == [("x@b.example",)]
+
+
+class Moving(MemoryStore):
+    """What it holds cannot be claimed for `refusals` claims."""
+
+    refusals = 0
+
+    async def claim_held(self, domain: str, room: int) -> Sequence[Recipient]:
+        self.refusals -= 1
+        return await super().claim_held(domain, room) if self.refusals < 0 else ()
+
+
+@pytest.mark.parametrize(("refusals", "sent"), [(3, 1), (1_000_000, 0)])
+async def test_mail_that_cannot_be_claimed_now_is_waited_for(refusals: int, sent: int) -> None:
+    async with kit(Moving) as made:
+        assert isinstance(made.store, Moving)
+        made.store.refusals = refusals
+        await made.submit("x@a.example")
+        peer = Peer()
+        session = asyncio.create_task(collect(made, peer))
+        await made.clock.run_for(2 * PATIENCE_MS)
+        await session
+        assert (len(peer.messages), peer.log[-1], held(made)) == (sent, "QUIT", 1 - sent)

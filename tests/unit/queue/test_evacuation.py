@@ -345,6 +345,21 @@ async def test_a_verdict_during_a_carry_waits_for_it(rig: Rig) -> None:
     assert tally(again.listed()) == tally(claimed[1:])
 
 
+async def test_mail_at_rest_is_known_while_it_moves(rig: Rig) -> None:
+    await rig.post.send("a@x.atrn.example")
+    sealed = await rig.seal()
+    gate = rig.disk.block("datasync", "*/MANIFEST*")
+    evacuation = asyncio.create_task(rig.store._live.checkpointer.evacuate(sealed))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    assert await rig.store.claim_held("x.atrn.example", 10) == []
+    assert set(rig.store.held_domains()) == {"x.atrn.example"}
+    gate.release()
+    await evacuation
+    [claimed] = await rig.store.claim_held("x.atrn.example", 10)
+    assert claimed.address == "a@x.atrn.example"
+    assert set(rig.store.held_domains()) == set()
+
+
 async def test_no_loop_turn_handles_more_than_a_slice(tmp_path: Path) -> None:
     journal = JournalSettings(segmentsize=16 << 20, segments=8, seal_age=HOUR)
     rig = await Rig(tmp_path / "q", journal=journal).open()
