@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from mqcd.config.settings import Settings
 from mqcd.core.ports import Clock, Notifier, Observer, Resolver
 from mqcd.core.queueing.schedule import RetrySchedule
-from mqcd.daemon.control.batches import Batches
-from mqcd.daemon.control.effects import Effects, Replies
+from mqcd.daemon.control.actions.batches import Batches
+from mqcd.daemon.control.actions.effects import Effects, Replies
+from mqcd.daemon.control.actions.ruling import Ruling
 from mqcd.daemon.control.retrying import LogEvent
-from mqcd.daemon.control.ruling import Ruling
 from mqcd.daemon.control.switches import Part, Switches
 from mqcd.daemon.derived import own_names
 from mqcd.daemon.host.descriptors import Shares

@@ -73,7 +73,7 @@ def ask_batch(
 ) -> Mapping[str, Any]:
     """Have the running server do it, and wait for the end. Raises NoAnswer, DecodeError."""
     from mqcd.cli.progress import waiting
-    from mqcd.daemon.control.batches import BATCH, BATCHES
+    from mqcd.daemon.control.actions.batches import BATCH, BATCHES
     from mqcd.daemon.control.retrying import Retry
     from mqcd.net.clock import SystemClock
     from mqcd.net.control.client import Control

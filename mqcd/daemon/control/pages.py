@@ -10,10 +10,11 @@ from mqcd import __version__
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock
 from mqcd.daemon.advised import Adviser
+from mqcd.daemon.control.actions.batches import Batches
+from mqcd.daemon.control.actions.ruling import Ruling
 from mqcd.daemon.control.api.binding import Given, Handler, bind
 from mqcd.daemon.control.api.openapi import describe
 from mqcd.daemon.control.api.table import TABLE
-from mqcd.daemon.control.batches import Batches
 from mqcd.daemon.control.browsing import Browsing
 from mqcd.daemon.control.explaining import Explanations, explain_live
 from mqcd.daemon.control.held import HELD, HeldRequests
@@ -23,7 +24,6 @@ from mqcd.daemon.control.listening import Listening
 from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, UNFILED, Looking
 from mqcd.daemon.control.retrying import LogEvent, Retrying
 from mqcd.daemon.control.rows import connection_rows, destination_rows, lane_rows, stuck_rows
-from mqcd.daemon.control.ruling import Ruling
 from mqcd.daemon.control.switches import Switches
 from mqcd.daemon.derived import suppressions_of
 from mqcd.daemon.listeners.local import LocalMail

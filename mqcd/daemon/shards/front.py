@@ -20,15 +20,15 @@ from urllib.parse import urlencode
 from mqcd import __version__
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.queueing.spid import parse_spid, shard_of
+from mqcd.daemon.control.actions.orders import Order, name_of, parse_order
+from mqcd.daemon.control.actions.ruling import RULES, fields_in
 from mqcd.daemon.control.api.binding import Given, Handler, Missing, bind, refused
 from mqcd.daemon.control.api.openapi import describe
 from mqcd.daemon.control.api.operation import EVENTS, LINES
 from mqcd.daemon.control.api.table import TABLE
 from mqcd.daemon.control.asking import ACT_S, ASK_S, Question, Reply, ask, begin, merged, read_whole
 from mqcd.daemon.control.browsing import ROWS
-from mqcd.daemon.control.orders import Order, name_of, parse_order
 from mqcd.daemon.control.retrying import parse_retry
-from mqcd.daemon.control.ruling import RULES, fields_in
 from mqcd.daemon.shards import merging
 from mqcd.daemon.shards.division import control_path
 from mqcd.net.clock import SystemClock

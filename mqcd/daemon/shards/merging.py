@@ -9,7 +9,7 @@ from typing import Any
 from mqcd.core.queueing.spid import parse_spid
 from mqcd.core.samples import MOST_DESTINATIONS
 from mqcd.core.selecting.parts import Key, show_key
-from mqcd.daemon.control.orders import SAMPLE
+from mqcd.daemon.control.actions.orders import SAMPLE
 
 Row = Mapping[str, Any]
 _ADDED = ("matched", "changed", "in_flight")

@@ -16,7 +16,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.core.selecting.rules import RuleAction
 from mqcd.core.selecting.selection import Selection
-from mqcd.daemon.control import ruling
+from mqcd.daemon.control.actions import ruling
 from mqcd.page.ui.rules import ACTIONS
 from tests.unit.core.selecting.test_rules import rule
 from tests.unit.daemon.support import Running, arrived, running

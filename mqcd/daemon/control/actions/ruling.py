@@ -19,8 +19,8 @@ from mqcd.core.model import Action, Batch
 from mqcd.core.ports import Clock
 from mqcd.core.selecting.rules import RuleAction, StandingRule, where_of_batch
 from mqcd.core.selecting.selection import Selection
-from mqcd.daemon.control.batches import Batches
-from mqcd.daemon.control.orders import Order, name_of
+from mqcd.daemon.control.actions.batches import Batches
+from mqcd.daemon.control.actions.orders import Order, name_of
 from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.rules.book import RuleBook
 from mqcd.daemon.rules.form import fields_of, parse_rule

@@ -10,8 +10,8 @@ import pytest
 from mqcd.config.settings import ReplyAction, ReplyRuleSettings
 from mqcd.core.selecting.rules import RuleAction
 from mqcd.core.smtp.reply import Reply
-from mqcd.daemon.control import effects as room
-from mqcd.daemon.control.effects import Replies
+from mqcd.daemon.control.actions import effects as room
+from mqcd.daemon.control.actions.effects import Replies
 from mqcd.daemon.rules.book import RuleBook, Rules
 from mqcd.deliver.replying import Effect
 from tests.fakes.clock import FakeClock

@@ -27,8 +27,7 @@ from mqcd.core.model import Amended, Area, Purged, Recipient, Settlement
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.amendment import ENDS, applies, batch_of
 from mqcd.core.queueing.spid import format_spid
-from mqcd.daemon.control.api.binding import Given, Missing
-from mqcd.daemon.control.orders import (
+from mqcd.daemon.control.actions.orders import (
     KEPT,
     SAMPLE,
     Ended,
@@ -39,6 +38,7 @@ from mqcd.daemon.control.orders import (
     parse_order,
     widest,
 )
+from mqcd.daemon.control.api.binding import Given, Missing
 from mqcd.daemon.control.retrying import LogEvent
 from mqcd.disk.durable import Disk, describe
 from mqcd.ops.http.pages import JSON

@@ -20,8 +20,8 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Action, Area, Batch
 from mqcd.core.ports import Picked
 from mqcd.core.selecting.selection import Selection
-from mqcd.daemon.control.batches import BATCH, BATCHES, Batches
-from mqcd.daemon.control.orders import KEPT, Ended, Order, Outcome, parse_order
+from mqcd.daemon.control.actions.batches import BATCH, BATCHES, Batches
+from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, parse_order
 from mqcd.disk.durable import Disk
 from mqcd.ops.http.server import Answer, Request
 from tests.contract.mail import Post

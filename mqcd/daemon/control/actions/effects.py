@@ -20,8 +20,8 @@ from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.selecting.rules import SERVER, SITE, RuleAction, StandingRule, where_of_batch
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import Compare, Where
-from mqcd.daemon.control.batches import Batches
-from mqcd.daemon.control.orders import Order, name_of
+from mqcd.daemon.control.actions.batches import Batches
+from mqcd.daemon.control.actions.orders import Order, name_of
 from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.rules.book import MOST_RULES, RuleBook, Rules
 from mqcd.daemon.rules.form import MOST_TEXT
