@@ -126,7 +126,8 @@ def test_only_the_checked_rows_change(page: Browser, server: Server) -> None:
 
 
 def test_a_list_goes_on_page_by_page(page: Browser) -> None:
-    page.go("/queue?where=domain+%3D+seen.test")
+    # In the store's order a record that moves meanwhile may come twice.
+    page.go("/queue?where=domain+%3D+seen.test&sort=age")
     seen: set[str] = set()
     for _ in range(EACH // 50):
         rows = [each.text for each in page.driver.find_elements("css selector", "th.address a")]
@@ -232,7 +233,8 @@ def test_nothing_in_mail_runs(page: Browser) -> None:
     for path in ("/queue?where=domain+%3D+hostile.test", "/queue?where=domain+%3D+seen.test", "/"):
         page.go(path)
         assert page.run("return window.pwned") is None
-    page.go("/queue?where=domain+%3D+seen.test")
+    # In the store's order any recipient may be the first: attempts end as they end, and records move.
+    page.go("/queue?where=recipient+%3D+r0@seen.test")
     page.click("r0@seen.test")
     page.reads("<script>window.pwned=1</script>")
     page.reads("Subject")

@@ -11,6 +11,7 @@ from shutil import which
 from typing import Any
 
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
@@ -51,8 +52,12 @@ class Browser:
         self.until(lambda: self.run(quiet), "the page to be loaded")
 
     def until(self, found: Any, what: str) -> Any:
-        """What `found` gives, once it is true."""
-        return WebDriverWait(self.driver, DEADLINE, 0.05).until(lambda _: found(), f"waited for {what}")
+        """What `found` gives, once it is true. The failure has what the page shows then."""
+        try:
+            return WebDriverWait(self.driver, DEADLINE, 0.05).until(lambda _: found())
+        except TimeoutException:
+            shown = f"{self.driver.current_url} shows {self.text[:2000]!r}"
+            raise AssertionError(f"waited for {what}; {shown}") from None
 
     def run(self, script: str, *values: object) -> Any:
         return self.driver.execute_script(script, *values)
@@ -86,7 +91,7 @@ class Browser:
 
     def reads(self, words: str) -> None:
         """Wait until the page has these words."""
-        self.until(lambda: words in self.text, f"{words!r} on the page, which has {self.text[:2000]!r}")
+        self.until(lambda: words in self.text, repr(words))
 
     @property
     def text(self) -> str:
