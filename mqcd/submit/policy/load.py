@@ -21,13 +21,13 @@ from mqcd.submit.esmtp.refusal import Reason
 SLOW_MS = 400
 """A commit that takes longer, and LONGER times as long as the quickest, shows that too many are under way."""
 LONGER = 3
-TOO_SLOW_MS = 800
+TOO_SLOW_MS = 600
 """One that takes this long shows it however slow the quickest is."""
 PERIOD_MS = 10_000
 """The quickest commit counts until the end of the next such period."""
 LEAST = 16
 """So many messages may always be under way: a slow disk alone is no overload."""
-FIRST = 64
+FIRST = 32
 """The window until commits have been seen."""
 MOST_WAIT_MS = 800
 COMING_MS = 1000
