@@ -100,7 +100,8 @@ class Backend(Protocol):
     async def take(self, most: int) -> Sequence[Stored]:
         """Messages that become this run's own, at most `most`; none when there are no more at the moment.
 
-        Where it is shared: messages that belong to no node, or to one whose lease has run out.
+        Where it is shared: messages that belong to no node, or to one whose lease has run out. After a call
+        that failed also this run's own, since the server may have made that call: the caller knows some.
         """
 
     async def renew(self) -> Marks | None:
@@ -113,7 +114,8 @@ class Backend(Protocol):
     def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
         """Begin to write; durable once done. After a failure the same changes may come again.
 
-        Its result: the messages that are not this node's any more, of which nothing was written.
+        Its result: the messages that are not this node's any more, of which nothing was written. A `renew`
+        that begins again may come before that: then nothing may be written from there on.
         """
 
     async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -75,6 +76,9 @@ _FORGET = """
 DELETE FROM nodes WHERE lease <= clock_timestamp()
 AND NOT EXISTS (SELECT FROM messages WHERE owner = session)
 """
+_MARK = """
+INSERT INTO marks VALUES ($1, $2, $3) ON CONFLICT (node, name) DO UPDATE SET number = excluded.number
+"""
 _PUT = """
 INSERT INTO recipients SELECT * FROM unnest($1::bigint[], $2::int[], $3::bytea[])
 ON CONFLICT (spid, qid) DO UPDATE SET value = excluded.value
@@ -131,6 +135,10 @@ class PostgresStore:
         self._password_file = password_file
         self.node = 0
         self._session = 0
+        self._unsure = False
+        """Whether a take failed that the server may have made."""
+        self._own_spids: list[int] = []
+        """Messages of the session that are to be given again."""
         self._pool: Any = None
 
     # ------------------------------------------------------------ the connection
@@ -200,6 +208,7 @@ class PostgresStore:
             if begun is None:
                 raise StoreBusy(f"256 nodes use schema {self._schema}")
             self._session, self.node = begun
+            self._unsure, self._own_spids = False, []
             await connection.execute("DELETE FROM contents WHERE expires < clock_timestamp()")
             marks = await connection.fetch("SELECT name, number FROM marks WHERE node = $1", self.node)
         return dict(map(tuple, marks))
@@ -228,46 +237,53 @@ class PostgresStore:
 
     async def take(self, most: int) -> Sequence[Stored]:
         """Messages of sessions whose lease has run out, the earliest due first."""
+        if self._unsure:
+            await self._find_own()
+        again, self._own_spids = self._own_spids[:most], self._own_spids[most:]
+        self._unsure = True
         async with self._transaction() as connection:
-            if not await connection.fetchval(_LIVES, self._session):
-                return ()
-            spids = [row[0] for row in await connection.fetch(_TAKE, self._session, most)]
+            spids = []
+            if await connection.fetchval(_LIVES, self._session):
+                taken = await connection.fetch(_TAKE, self._session, most - len(again))
+                spids = [*again, *(row[0] for row in taken)]
             if not spids:
                 await connection.execute(_FORGET)
-                return ()
             rows = await connection.fetch("SELECT * FROM recipients WHERE spid = ANY($1::bigint[])", spids)
-        values: dict[int, dict[int, bytes]] = {spid: {} for spid in spids}
+        self._unsure = False
+        values: dict[int, dict[int, bytes]] = defaultdict(dict)
         for spid, qid, value in rows:
             values[spid][qid] = value
         return [Stored(spid=_unsigned(spid), values=found) for spid, found in values.items()]
 
+    async def _find_own(self) -> None:
+        async with self._transaction() as connection:
+            rows = await connection.fetch("SELECT spid FROM messages WHERE owner = $1", self._session)
+        self._own_spids = [row[0] for row in rows]
+
     def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
         """One transaction."""
-        return asyncio.ensure_future(self._write(write))
+        return asyncio.ensure_future(self._write(write, self._session, self.node))
 
-    async def _write(self, write: Write) -> Sequence[int]:
+    async def _write(self, write: Write, session: int, node: int) -> Sequence[int]:
         async with self._transaction() as connection:
-            marks = [(self.node, name, number) for name, number in write.marks.items()]
-            await connection.executemany(
-                "INSERT INTO marks VALUES ($1, $2, $3) "
-                "ON CONFLICT (node, name) DO UPDATE SET number = excluded.number",
-                marks,
-            )
-            own = await self._own(connection, write.changes)
-            await self._apply(connection, [change for change in write.changes if change.spid in own])
+            lives = await connection.fetchval(_LIVES, session)
+            if lives:
+                marks = [(node, name, number) for name, number in write.marks.items()]
+                await connection.executemany(_MARK, marks)
+            own = await self._own(connection, session, write.changes, new=bool(lives))
+            await self._apply(connection, session, [each for each in write.changes if each.spid in own])
         return [change.spid for change in write.changes if change.spid not in own]
 
-    async def _own(self, connection: Any, changes: Sequence[Change]) -> set[int]:
-        """The messages that may be changed. Locks them."""
-        lives = await connection.fetchval(_LIVES, self._session)
+    async def _own(self, connection: Any, session: int, changes: Sequence[Change], *, new: bool) -> set[int]:
+        """The messages that may be changed, `new`: also new ones. Locks them."""
         spids = [_signed(change.spid) for change in changes]
         found = await connection.fetch(
             "SELECT spid, owner FROM messages WHERE spid = ANY($1::bigint[]) ORDER BY spid FOR UPDATE", spids
         )
         owners = {_unsigned(spid): owner for spid, owner in found}
-        own = {spid for spid, owner in owners.items() if owner == self._session}
-        if lives:
-            # New ones; and ones that a write has ended whose answer was lost.
+        own = {spid for spid, owner in owners.items() if owner == session}
+        if new:
+            # And ones that a write has ended whose answer was lost.
             own |= {
                 change.spid
                 for change in changes
@@ -275,7 +291,7 @@ class PostgresStore:
             }
         return own
 
-    async def _apply(self, connection: Any, changes: Sequence[Change]) -> None:
+    async def _apply(self, connection: Any, session: int, changes: Sequence[Change]) -> None:
         kept = [change for change in changes if change.due is not None]
         ended = [_signed(change.spid) for change in changes if change.due is None]
         for change in kept:
@@ -283,7 +299,7 @@ class PostgresStore:
                 await self._store(connection, change.spid, 0, _pieces(change.content))
         if kept:
             spids = [_signed(change.spid) for change in kept]
-            await connection.execute(_DUE, self._session, spids, [change.due for change in kept])
+            await connection.execute(_DUE, session, spids, [change.due for change in kept])
         puts = [(_signed(change.spid), *put) for change in kept for put in change.puts.items()]
         if puts:
             await connection.execute(_PUT, *map(list, zip(*puts, strict=True)))

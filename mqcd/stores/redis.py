@@ -72,6 +72,10 @@ class RedisStore:
         self._password_file = password_file
         self.node = 0
         self._session = 0
+        self._unsure = False
+        """Whether a take failed that the server may have made."""
+        self._own: list[bytes] = []
+        """Messages of the session that are to be given again."""
         self._redis: redis.asyncio.Redis | None = None
 
     # ------------------------------------------------------------ the connection
@@ -135,6 +139,7 @@ class RedisStore:
         if node < 0:
             raise StoreBusy(f"256 nodes use {self._prefix}")
         self._session, self.node = session, node
+        self._unsure, self._own = False, []
         return {name.decode(): int(value) for name, value in _pairs(marks)}
 
     async def _look_at_promises(self) -> None:
@@ -175,7 +180,12 @@ class RedisStore:
 
     async def take(self, most: int) -> Sequence[Stored]:
         """Messages of sessions whose lease has run out, the earliest due first."""
-        found = await self._script(TAKE, self._session, most)
+        if self._unsure:
+            self._own = await self._call("ZRANGE", f"{self._prefix}session:{self._session}", 0, -1)
+        some, self._own = self._own[:most], self._own[most:]
+        self._unsure = True
+        found = await self._script(TAKE, self._session, most - len(some), *some)
+        self._unsure = False
         return [
             Stored(
                 spid=parse_spid(name.decode()),
@@ -186,13 +196,13 @@ class RedisStore:
 
     def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
         """One script."""
-        return asyncio.ensure_future(self._write(write))
+        return asyncio.ensure_future(self._write(write, self._session, self.node))
 
-    async def _write(self, write: Write) -> Sequence[int]:
+    async def _write(self, write: Write, session: int, node: int) -> Sequence[int]:
         contents = [(each.spid, each.content) for each in write.changes if each.content is not None]
         if contents:
             await self._calls(chain.from_iterable(starmap(self._pushes, contents)))
-        arguments: list[Any] = [self._session, self.node, len(write.marks)]
+        arguments: list[Any] = [session, node, len(write.marks)]
         for mark in write.marks.items():
             arguments += mark
         for change in write.changes:

@@ -48,6 +48,10 @@ TAKE = (
     + """
 local session, left, found = ARGV[3], tonumber(ARGV[4]), {}
 if not lasts(session) then return found end
+for i = 5, #ARGV do
+  local fields = redis.call('HGETALL', prefix .. 'message:' .. ARGV[i])
+  if #fields > 0 then found[#found + 1] = {ARGV[i], fields} end
+end
 for _, other in ipairs(redis.call('HKEYS', prefix .. 'nodes')) do
   if other ~= session and left > 0 and not lasts(other) then
     local theirs = prefix .. 'session:' .. other
@@ -66,7 +70,8 @@ end
 return found
 """
 )
-"""Session, most: messages that become the session's own, each with its hash."""
+"""Session, most, the session's messages that are to be given again: those, and messages that become the
+session's own, each with its hash."""
 
 WRITE = (
     _COMMON

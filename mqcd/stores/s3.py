@@ -81,7 +81,7 @@ class S3Store:
         """Notices about sessions whose messages are being taken."""
         self._closing = AsyncExitStack()
         self._tags: dict[int, str] = {}
-        """The versions of this node's messages, as it wrote or took them."""
+        """The versions of this session's messages, as it wrote or took them."""
         self._found: list[int] = []
         """Messages that a scan saw and that were not taken yet."""
         self._lived: frozenset[str] = frozenset()
@@ -203,8 +203,14 @@ class S3Store:
         taken: list[Stored] = []
         while self._found and not taken:
             some, self._found = self._found[:most], self._found[most:]
-            found = await asyncio.gather(*map(self._take, some))
-            taken = [stored for stored in found if stored is not None]
+            found = await asyncio.gather(*map(self._take, some), return_exceptions=True)
+            taken = [each for each in found if isinstance(each, Stored)]
+            failed = [each for each in found if isinstance(each, BaseException)]
+            self._found += [
+                spid for spid, each in zip(some, found, strict=True) if isinstance(each, BaseException)
+            ]
+            if failed and not taken:
+                raise failed[0]
         return taken
 
     async def _scan(self) -> None:
@@ -274,9 +280,11 @@ class S3Store:
 
     def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
         """Objects that do not depend on one another go at once."""
-        return asyncio.ensure_future(self._write(write))
+        return asyncio.ensure_future(self._write(write, self._tags))
 
-    async def _write(self, write: Write) -> Sequence[int]:
+    async def _write(self, write: Write, tags: dict[int, str]) -> Sequence[int]:
+        if tags is not self._tags:
+            return [change.spid for change in write.changes]
         if write.marks:
             await self._objects.put("marks", f"{self.node:03d}", values.pack_marks(write.marks))
         lost: list[int] = []
@@ -284,39 +292,41 @@ class S3Store:
         old = [change for change in write.changes if not change.is_new and change.due is not None]
         ended = [change for change in write.changes if change.due is None]
         for some in (new, old, ended):
-            kept = await asyncio.gather(*map(self._apply, some))
+            kept = await asyncio.gather(*(self._apply(change, tags) for change in some))
             lost += [change.spid for change, done in zip(some, kept, strict=True) if not done]
         return lost
 
-    async def _apply(self, change: Change) -> bool:
-        """False for a message of another node."""
+    async def _apply(self, change: Change, tags: dict[int, str]) -> bool:
+        """False for a message of another node, or of a session that has ended."""
         name = format_spid(change.spid)
+        if tags is not self._tags:
+            return False
         if change.content is not None:
             await self._objects.put("content", name, change.content)
         for _ in range(2):
-            if await self._change(change, name):
+            if await self._change(change, name, tags):
                 return True
             # Also when an answer was lost: then it is what this node has written.
             found = await self._objects.get("message", name)
             if found is None:
                 return change.due is None and not change.is_new
-            if _parts(name, found[0])[0] != self._session:
+            if tags is not self._tags or _parts(name, found[0])[0] != self._session:
                 break
-            self._tags[change.spid] = found[1]
-        self._tags.pop(change.spid, None)
+            tags[change.spid] = found[1]
+        tags.pop(change.spid, None)
         return False
 
-    async def _change(self, change: Change, name: str) -> bool:
-        condition = self._if_still(self._tags.get(change.spid))
+    async def _change(self, change: Change, name: str, tags: dict[int, str]) -> bool:
+        condition = self._if_still(tags.get(change.spid))
         if change.due is not None:
             body = self._packed(values.pack(change.values()))
             tag = await self._objects.put("message", name, body, **condition)
             if tag is not None:
-                self._tags[change.spid] = tag
+                tags[change.spid] = tag
             return tag is not None
         if not await self._objects.delete("message", name, **condition):
             return False
-        self._tags.pop(change.spid, None)
+        tags.pop(change.spid, None)
         await self._objects.delete("content", name)
         return True
 
@@ -349,8 +359,9 @@ class S3Store:
 
     async def unstage(self, spid: int) -> None:
         """See the port."""
-        if spid not in self._tags:
-            await self._objects.delete("content", format_spid(spid))
+        name = format_spid(spid)
+        if spid not in self._tags and await self._objects.get("message", name) is None:
+            await self._objects.delete("content", name)
 
     async def content(self, spid: int) -> Content:
         """Short content at once, long as a stream: a GET that has begun goes on when its object is gone."""

@@ -7,6 +7,7 @@ nothing is lost.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import signal
@@ -36,6 +37,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.needs("redis-serv
 
 SKEWS = (-HOUR, 0, HOUR)
 LEASE_MS = 2000
+LOG_LINES = 60
+REST_S = 60
 MISHAPS = ("cut", "kill", "cut", "kill")
 ROOT = Path(__file__).resolve().parents[2]
 Key = tuple[int, int]
@@ -79,6 +82,11 @@ class World:
         with self.redis.client() as client:
             return {key.decode() for key in client.scan_iter("mqcd:session:*")}
 
+    def messages(self) -> int:
+        """How many there are."""
+        with self.redis.client() as client:
+            return sum(1 for _ in client.scan_iter("mqcd:message:*"))
+
     def said(self, number: int) -> Counter[tuple[str, Key]]:
         """What a node has said outside."""
         path = self.path / f"node{number}" / "journal"
@@ -93,7 +101,16 @@ class World:
             now = Counter(what for what, _ in self.said(number))
             return all(now[what] > before[what] for what in ("accepted", "delivered"))
 
-        poll(more, f"mail through node {number}")
+        try:
+            poll(more, f"mail through node {number}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.condition(number)}") from None
+
+    def condition(self, number: int) -> str:
+        """Whether a node runs, and the end of its log."""
+        code = self.nodes[number].poll()
+        log = (self.path / f"node{number}/log").read_text().splitlines()[-LOG_LINES:]
+        return "\n".join(["it runs" if code is None else f"it ended with {code}", *log])
 
     def taken_over(self, sessions: set[str]) -> None:
         """Return once one of these sessions has no message any more."""
@@ -118,11 +135,12 @@ async def rest(world: World) -> set[Key]:
     clock = SystemClock()
     events = EventFiles(directory=world.path / "last/events", source=Source("last", 0), retention=Retention())
     queue = StoredQueue(RedisStore(world.redis.url, lease_ms=LEASE_MS), clock, Fanout(), SCHEDULE, events)
+    others = world.sessions()
     await queue.open()
     await queue.recovered()
-    end = clock.monotonic() + 20_000
-    while len(world.sessions()) > 1 and clock.monotonic() < end:
-        await clock.sleep(100)
+    async with asyncio.timeout(REST_S):
+        while others & world.sessions() or world.messages() > len(queue._live.documents.messages):
+            await clock.sleep(100)
     left = {(line.spid, line.qid) async for line in queue.scan(Selection())}
     await queue.close()
     return left

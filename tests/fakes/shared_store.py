@@ -1,7 +1,7 @@
 """A store that several nodes share, in memory: the rules of `stores.backend` in their simplest form.
 
 `SharedWorld` is the server: its data, and its own clock, which tests move. `SharedStore` is a node's way to
-it; while `cut` it reaches nothing.
+it; while `cut` it reaches nothing, while `slow` its writes wait for `arrive` or `answer`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreUnavailable
-from mqcd.stores.backend import Marks, Promises, Stored, Write, failed, finished
+from mqcd.stores.backend import Marks, Promises, Stored, Write
 
 LEASE_MS = 60_000
 NOBODY = -1
@@ -51,6 +51,20 @@ class SharedWorld:
         self.history.append((self.now, spid, session))
 
 
+@dataclass(slots=True)
+class Request:
+    """A write on its way."""
+
+    write: Write
+    session: int
+    node: int
+    lost: Sequence[int] | None = None
+    """What the server has answered; None = it has not got the write."""
+    done: asyncio.Future[Sequence[int]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
 class SharedStore:
     """`backend.Backend` for one node."""
 
@@ -60,6 +74,8 @@ class SharedStore:
     def __init__(self, world: SharedWorld) -> None:
         self.node = 0
         self.cut = False
+        self.slow = False
+        self._sent: Request | None = None
         self._world = world
         self._session = NOBODY
 
@@ -104,34 +120,57 @@ class SharedStore:
         return world.marks.get(self.node, {})
 
     def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        self._sent = request = Request(write, self._session, self.node)
+        if not self.slow:
+            self.answer()
+        return request.done
+
+    def arrive(self) -> None:
+        """The server gets the write under way, unless it has."""
+        request = self._sent
+        if request is None or request.lost is not None:
+            return
         try:
-            world = self._reach()
+            request.lost = self._change(self._reach(), request)
         except StoreUnavailable as error:
-            return failed(error)
+            self._sent = None
+            request.done.set_exception(error)
+
+    def answer(self) -> None:
+        """The answer to the write under way comes; without the network, an error."""
+        self.arrive()
+        request, self._sent = self._sent, None
+        if request is None or request.lost is None:
+            return
+        if self.cut:
+            request.done.set_exception(StoreUnavailable("the network is cut"))
+        else:
+            request.done.set_result(request.lost)
+
+    @staticmethod
+    def _change(world: SharedWorld, request: Request) -> Sequence[int]:
         lost: list[int] = []
-        world.marks.setdefault(self.node, {}).update(write.marks)
-        for change in write.changes:
+        session, lives = request.session, world.lives(request.session)
+        if lives:
+            world.marks.setdefault(request.node, {}).update(request.write.marks)
+        for change in request.write.changes:
             kept = world.messages.get(change.spid)
-            owned = world.lives(self._session) if change.is_new else kept and kept.owner == self._session
-            if not owned:
+            # New; or it has ended by a write whose answer was lost.
+            if kept.owner != session if kept else not (lives and (change.is_new or change.due is None)):
                 lost.append(change.spid)
                 continue
-            if change.is_new:
+            if change.is_new and kept is None:
                 kept = world.messages[change.spid] = Kept({}, NOBODY)
-                world.own(change.spid, self._session)
-                if change.content is not None:
-                    world.contents[change.spid] = change.content
+                world.own(change.spid, session)
+            if change.content is not None:
+                world.contents[change.spid] = change.content
             if kept is not None:
                 kept.values.update(change.puts)
                 for qid in change.drops:
                     kept.values.pop(qid, None)
                 if change.due is None:
                     del world.messages[change.spid], world.contents[change.spid]
-        if not lost:
-            return finished()
-        done: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
-        done.set_result(lost)
-        return done
+        return lost
 
     async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
         content = b"".join([chunk async for chunk in chunks])
@@ -139,7 +178,8 @@ class SharedStore:
         return len(content)
 
     async def unstage(self, spid: int) -> None:
-        self._reach().contents.pop(spid, None)
+        if spid not in self._reach().messages:
+            self._world.contents.pop(spid, None)
 
     async def content(self, spid: int) -> MemoryContent:
         if spid not in self._reach().contents:

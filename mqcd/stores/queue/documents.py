@@ -10,6 +10,8 @@ they came. A change is seen in `records` once it is durable; where the write fai
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +41,8 @@ NEVER = 1 << 53
 """Due time of a document without recipients, ms."""
 MOST_CHANGES = 500
 """Changes of one write, about."""
+
+log = logging.getLogger(__name__)
 
 _LOST = StoreUnavailable("another node has taken the message")
 
@@ -109,10 +113,26 @@ class Edit:
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
+    def needed(self) -> bool:
+        """Whether it fails when another node has one of its messages; else that one is left out."""
+        return self.begun or bool(self.contents)
+
+    @property
     def spids(self) -> Iterable[int]:
         """The messages that it changes; one may come several times."""
         others = chain(self.drops, self.events, self.exported, self.keys)
         return chain((each.spid for each in self.puts), (spid for spid, _ in others))
+
+
+def _end_edit(edit: Edit, failure: BaseException | None) -> None:
+    edit.ended(failure is None)
+    # Its caller may have gone.
+    if edit.done.done():
+        return
+    if failure is None:
+        edit.done.set_result(None)
+    else:
+        edit.done.set_exception(failure)
 
 
 def encode(recipient: Recipient, begun: bool) -> bytes:
@@ -142,6 +162,19 @@ def decode(stored: Stored) -> Message:
     return message
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Changes that are written together."""
+
+    edits: Sequence[Edit]
+    after: Mapping[int, Message]
+    """The messages that they change, as they are then."""
+    gone: Set[int]
+    """Messages that are another node's since an edit was made: nothing of them is written."""
+    marks: Marks
+    """Marks with a new number."""
+
+
 class Documents:
     """All messages of a queue."""
 
@@ -168,11 +201,13 @@ class Documents:
         self._edits: list[Edit] = []
         """What waits for the next write."""
         self._writing: Sequence[Edit] = ()
+        self._under_way: asyncio.Future[Sequence[int]] | None = None
+        """The write of `_writing`; where that is empty, of edits of an earlier lease."""
 
     def edit(self, edit: Edit) -> asyncio.Future[None]:
         """Write a change, after those before it. Returns what is done once it is durable and seen."""
         self._edits.append(edit)
-        if not self._writing:
+        if not self._writing and self._under_way is None:
             self._write_next()
         return edit.done
 
@@ -191,64 +226,70 @@ class Documents:
                 self._lose(message)
 
     def begin_again(self, marks: Marks, spids: SpidSource) -> None:
-        """As another node, perhaps."""
+        """As another node, perhaps, without messages. Changes under way end: what the store has of them is
+        for the next owner."""
+        self.drop(list(self.messages))
         self._marks, self._spids = marks, spids
+        edits = [*self._writing, *self._edits]
+        self._writing, self._edits = (), []
+        for edit in edits:
+            _end_edit(edit, _LOST if edit.needed else None)
 
     async def idle(self) -> None:
         """Return when no change waits."""
-        while self._writing:
-            await asyncio.wait([edit.done for edit in (*self._writing, *self._edits)])
+        while self._under_way is not None:
+            await asyncio.wait([self._under_way])
             await asyncio.sleep(0)
 
     def _write_next(self) -> None:
         while self._edits:
             edits = self._writing = self._edits[:MOST_CHANGES]
             del self._edits[:MOST_CHANGES]
-            after = self._after(edits)
-            writing = self._backend.write(self._as_write(edits, after))
+            batch = self._batch(edits)
+            writing = self._backend.write(self._as_write(batch))
             if not writing.done():
-                writing.add_done_callback(partial(self._written, edits, after))
+                self._under_way = writing
+                writing.add_done_callback(partial(self._written, batch))
                 return
-            self._end(edits, after, writing)
+            self._end(batch, writing)
 
-    def _written(
-        self, edits: Sequence[Edit], after: Mapping[int, Message], writing: asyncio.Future[Sequence[int]]
-    ) -> None:
-        self._end(edits, after, writing)
+    def _written(self, batch: Batch, writing: asyncio.Future[Sequence[int]]) -> None:
+        self._under_way = None
+        if self._writing is batch.edits:
+            self._end(batch, writing)
+        elif not writing.cancelled() and (error := writing.exception()) is not None:
+            log.info("a write of an earlier lease: %s", error)
         self._write_next()
 
-    def _end(
-        self, edits: Sequence[Edit], after: Mapping[int, Message], writing: asyncio.Future[Sequence[int]]
-    ) -> None:
+    def _end(self, batch: Batch, writing: asyncio.Future[Sequence[int]]) -> None:
         self._writing = ()
         error = asyncio.CancelledError() if writing.cancelled() else writing.exception()
-        lost: set[int] = set()
+        lost = set(batch.gone)
         if error is None:
             lost.update(writing.result())
+            self._marks = batch.marks or self._marks
             self.drop(lost)
             # First: an event of the same write may have taken the slot of one that is exported.
-            for key in chain.from_iterable(edit.exported for edit in edits):
+            for key in chain.from_iterable(edit.exported for edit in batch.edits):
                 self.unexported.pop(key, None)
-            for spid, message in after.items():
-                is_new = any(spid in edit.contents for edit in edits)
-                if message.due is not None and spid not in lost and (is_new or spid in self.messages):
+            for spid, message in batch.after.items():
+                if message.due is not None and spid not in lost:
                     self.add(spid, message)
                 else:
                     # It is at its end, or another node has it by now.
                     self.messages.pop(spid, None)
-        for edit in edits:
-            needed = edit.begun or edit.contents
-            failure = _LOST if needed and not lost.isdisjoint(edit.spids) else error
-            edit.ended(failure is None)
-            # Its caller may have gone.
-            if edit.done.done():
-                continue
-            if failure is None:
-                edit.done.set_result(None)
-            else:
-                edit.done.set_exception(failure)
+        for edit in batch.edits:
+            _end_edit(edit, _LOST if edit.needed and not lost.isdisjoint(edit.spids) else error)
 
-    def _after(self, edits: Sequence[Edit]) -> Mapping[int, Message]:
+    def _batch(self, edits: Sequence[Edit]) -> Batch:
+        after = self._after(edits)
+        new = set(chain.from_iterable(edit.contents for edit in edits))
+        gone = {spid for spid in after if spid not in self.messages and spid not in new}
+        for spid in gone:
+            del after[spid]
+        return Batch(edits, after, gone, self._new_marks(new))
+
+    def _after(self, edits: Sequence[Edit]) -> dict[int, Message]:
         """The messages that these change, as they are then. O(recipients of each)."""
         after: dict[int, Message] = {}
         for edit in edits:
@@ -266,7 +307,7 @@ class Documents:
                 if qid == KEY_SLOT:
                     after[spid].key = b""
                     continue
-                del after[spid].records[qid]
+                after[spid].records.pop(qid, None)
                 after[spid].begun.discard(qid)
             for spid, line in edit.events:
                 events = after[spid].events
@@ -275,10 +316,11 @@ class Documents:
                 after[spid].events.pop(slot, None)
         return after
 
-    def _as_write(self, edits: Sequence[Edit], after: Mapping[int, Message]) -> Write:
-        touched: dict[int, set[int]] = {spid: set() for spid in after}
+    def _as_write(self, batch: Batch) -> Write:
+        after = batch.after
+        touched: dict[int, set[int]] = defaultdict(set)
         contents: dict[int, bytes | None] = {}
-        for edit in edits:
+        for edit in batch.edits:
             contents.update(edit.contents)
             for each in edit.puts:
                 touched[each.spid].add(each.qid)
@@ -291,7 +333,7 @@ class Documents:
             touched[spid].update(message.events.keys() - (before.events.keys() if before is not None else ()))
         changes = [self._change(spid, message, touched[spid], contents) for spid, message in after.items()]
         changes.sort(key=lambda change: (not change.is_new, change.due is None))
-        return Write(changes=changes, marks=self._new_marks(contents))
+        return Write(changes=changes, marks=batch.marks)
 
     @staticmethod
     def _change(
@@ -315,5 +357,4 @@ class Documents:
         if max(spids, default=0) < self._marks.get(SPIDS, 0) and sequence < self._marks.get(EVENTS, 1):
             return {}
         now = self._now()
-        self._marks = {SPIDS: self._spids.ceiling(now), CLOCK: now, EVENTS: sequence + NUMBERS_AHEAD}
-        return self._marks
+        return {SPIDS: self._spids.ceiling(now), CLOCK: now, EVENTS: sequence + NUMBERS_AHEAD}

@@ -207,7 +207,10 @@ def moves(state: State, settlements: Sequence[Settlement]) -> Sequence[Move]:
 
 
 async def settle_streamed(
-    state: State, settlements: Sequence[Settlement], submissions: Sequence[Submission]
+    state: State,
+    settlements: Sequence[Settlement],
+    submissions: Sequence[Submission],
+    claims: Sequence[Recipient],
 ) -> None:
     """`record`, of messages that are not all in memory."""
     arrivals: list[Arrival] = []
@@ -219,11 +222,14 @@ async def settle_streamed(
         for arrival in arrivals:
             await state.around.backend.unstage(arrival.spid)
         raise
-    await record(state, made, arrivals)
+    await record(state, made, arrivals, claims)
 
 
-def record(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival]) -> asyncio.Future[None]:
-    """Write ends of claims and new messages as one change."""
+def record(
+    state: State, moves: Sequence[Move], arrivals: Sequence[Arrival], claims: Sequence[Recipient] = ()
+) -> asyncio.Future[None]:
+    """Write ends of claims and new messages as one change. `claims`: all that end, also those of recipients
+    that another node has taken since."""
     for move in moves:
         state.claimed.discard(move.old.key)
         state.ending.add(move.old.key)
@@ -236,6 +242,8 @@ def record(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival]) -> 
         for key in keys:
             key.ended(durable)
         _recorded(state, moves, arrivals, durable)
+        if durable:
+            state.end_claims(claims)
 
     edit = Edit(
         puts=[*news, *(each for arrival in arrivals for each in arrival.recipients)],

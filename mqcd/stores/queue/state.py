@@ -67,7 +67,10 @@ class State:
         self.ending: set[Key] = set()
         """In flight, and the end of that is being written."""
         self.lost: set[Key] = set()
-        """They were in flight when another node took them. Their verdicts count for nothing here."""
+        """They were in flight when another node took them, and their claims have not ended. Verdicts of those
+        count for nothing here. One that has come back meanwhile waits for that end."""
+        self.unknown: dict[Key, Recipient] = {}
+        """Taken with an attempt that its last node has not ended; to be written as outcome-unknown."""
         self.closing = False
         self.loaded = False
         """Whether what the last run left has been read."""
@@ -78,7 +81,6 @@ class State:
 
     def begin_again(self, marks: Marks) -> None:
         """Its lease has run out: none of the messages is its own, and it may be another node now."""
-        self.documents.drop(list(self.documents.messages))
         self.spids = SpidSource(self.around.backend.node, marks.get(SPIDS, 0))
         if self.lines is not None:
             self.lines.sequence = max(self.lines.sequence, marks.get(EVENTS, 0))
@@ -110,7 +112,12 @@ class State:
         """A recipient has come and waits, has changed and waits, or has left."""
         self.figures.replace(old, new)
         if new is not None:
-            self.waiting.add(new)
+            self.wait(new)
+
+    def wait(self, recipient: Recipient) -> None:
+        """It waits; if a claim of before its loss is under way, from the end of that on."""
+        if recipient.key not in self.lost:
+            self.waiting.add(recipient)
 
     def lose(self, message: Message) -> None:
         """Another node has it, or may take it."""
@@ -119,14 +126,24 @@ class State:
         for recipient in message.records.values():
             self.figures.replace(recipient, None)
             self.waiting.remove(recipient.key)
-            self.ending.discard(recipient.key)
-            if recipient.key in self.claimed:
-                self.claimed.discard(recipient.key)
-                self.lost.add(recipient.key)
+            self.unknown.pop(recipient.key, None)
+            for in_flight in (self.claimed, self.ending):
+                if recipient.key in in_flight:
+                    in_flight.discard(recipient.key)
+                    self.lost.add(recipient.key)
 
     def kept(self, recipients: Sequence[Recipient]) -> Sequence[Recipient]:
         """Recipients that no other node has taken since they were claimed."""
         return [each for each in recipients if each.key not in self.lost] if self.lost else recipients
+
+    def end_claims(self, recipients: Sequence[Recipient]) -> None:
+        """Those of them that are lost are not in flight any more."""
+        for key in self.lost.intersection(each.key for each in recipients):
+            self.lost.discard(key)
+            message = self.documents.messages.get(key[0])
+            if message is not None and key[1] in message.records and key not in self.unknown:
+                self.waiting.add(message.records[key[1]])
+                self.around.notify()
 
     def claimed_records(self, recipients: Sequence[Recipient]) -> list[Recipient]:
         """The records as the queue holds them, each claimed and named once; else ValueError."""

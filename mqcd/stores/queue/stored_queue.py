@@ -323,24 +323,27 @@ class StoredQueue:
     ) -> Awaitable[None]:
         """Record verdicts, and take the messages that they give rise to."""
         state = self._live
-        kept = {each.key for each in state.kept([each.recipient for each in settlements])}
+        claims = [each.recipient for each in settlements]
+        kept = {each.key for each in state.kept(claims)}
         if settlements and not kept:
+            state.end_claims(claims)
             return asyncio.sleep(0)
         settlements = [each for each in settlements if each.recipient.key in kept]
         made = moves(state, settlements)
         whole = [(each, each.content) for each in submissions if isinstance(each.content, bytes)]
         if len(whole) == len(submissions):
-            return record(state, made, [arrived(state, each, octets, len(octets)) for each, octets in whole])
+            arrivals = [arrived(state, each, octets, len(octets)) for each, octets in whole]
+            return record(state, made, arrivals, claims)
         for submission in submissions:
             check_arrival(state, submission)
-        return state.in_background(settle_streamed(state, settlements, submissions))
+        return state.in_background(settle_streamed(state, settlements, submissions, claims))
 
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
         """Give claimed recipients back untried; an attempt that had begun is taken back."""
         state = self._live
         until = min(until, state.latest_due())
         records = state.claimed_records(state.kept(recipients))
-        return record(state, [Move(each, parked(each, until), None) for each in records], [])
+        return record(state, [Move(each, parked(each, until), None) for each in records], [], recipients)
 
     async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
         """Make mail that waits due now; a restart forgets it."""
@@ -384,7 +387,8 @@ class StoredQueue:
 
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed at this moment."""
-        return recipient.key in self._live.claimed or recipient.key in self._live.ending
+        state, key = self._live, recipient.key
+        return key in state.claimed or key in state.ending or key in state.lost
 
     def moment(self) -> Moment:
         """All that this server has in the queue, and the events that are in no file. O(recipients)."""

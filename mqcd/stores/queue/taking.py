@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Recipient
 from mqcd.core.queueing.transition import unknown
+from mqcd.stores.backend import Stored
 from mqcd.stores.queue import keys
 from mqcd.stores.queue.documents import Edit, decode
 from mqcd.stores.queue.state import State
@@ -48,41 +47,49 @@ async def share(state: State) -> None:
 
 async def _take(state: State) -> None:
     """All messages that are free."""
+    # Those that could not be written when they were taken.
+    await _end_unknown(state)
     any_taken = False
-    while taken := await state.around.backend.take(_TAKEN_AT_ONCE):
-        any_taken = True
-        begun: list[Recipient] = []
-        for stored in taken:
-            if stored.spid in state.documents.messages:
-                # Written under a lease that ran out meanwhile, and still ours.
-                continue
-            message = decode(stored)
-            if message.key:
-                state.keys.add(*keys.decode(message.key), stored.spid)
-            state.documents.add(stored.spid, message)
-            for recipient in message.records.values():
-                state.figures.replace(None, recipient)
-                if recipient.qid in message.begun:
-                    begun.append(recipient)
-                else:
-                    state.waiting.add(recipient)
-        if begun:
-            await _end_unknown(state, begun)
-    if any_taken:
-        state.waiting.bring_forward(state.latest_due())
-        state.around.notify()
+    try:
+        while taken := await state.around.backend.take(_TAKEN_AT_ONCE):
+            any_taken = True
+            for stored in taken:
+                # Else it was written under a lease that ran out meanwhile, and is still ours.
+                if stored.spid not in state.documents.messages:
+                    _add(state, stored)
+            await _end_unknown(state)
+    finally:
+        if any_taken:
+            state.waiting.bring_forward(state.latest_due())
+            state.around.notify()
 
 
-def _end_unknown(state: State, begun: Sequence[Recipient]) -> Awaitable[None]:
+def _add(state: State, stored: Stored) -> None:
+    message = decode(stored)
+    if message.key:
+        state.keys.add(*keys.decode(message.key), stored.spid)
+    state.documents.add(stored.spid, message)
+    for recipient in message.records.values():
+        state.figures.replace(None, recipient)
+        if recipient.qid in message.begun:
+            state.unknown[recipient.key] = recipient
+        else:
+            state.wait(recipient)
+
+
+async def _end_unknown(state: State) -> None:
     """A crash took the verdicts of these attempts."""
     now = state.around.clock.now()
+    begun = list(state.unknown.values())
+    if not begun:
+        return
     ended = [unknown(each, state.schedule, now) for each in begun]
 
     def end(durable: bool) -> None:
         for old, new in zip(begun, ended, strict=True):
-            if durable:
+            if durable and state.unknown.pop(old.key, None) is not None:
                 state.replace(old, new)
                 state.around.observer.outcome_unknown(now, old)
 
     events = [state.lines.unknown(now, each) for each in ended] if state.lines is not None else ()
-    return state.documents.edit(Edit(puts=ended, events=events, ended=end))
+    await state.documents.edit(Edit(puts=ended, events=events, ended=end))

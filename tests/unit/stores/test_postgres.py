@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
@@ -38,13 +40,31 @@ def own_server() -> Iterator[PostgresServer]:
     server.stop()
 
 
+class Deaf(PostgresStore):
+    """Misses the answer to the commit of the first take that took something."""
+
+    missed = 0
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Any]:
+        async with super()._transaction() as connection:
+            before = await connection.fetchval(
+                "SELECT count(*) FROM messages WHERE owner = $1", self._session
+            )
+            yield connection
+            count = await connection.fetchval("SELECT count(*) FROM messages WHERE owner = $1", self._session)
+        if count > before + 1 and not self.missed:
+            self.missed = count - before
+            raise StoreUnavailable("no answer")
+
+
 class Node:
     """One server on the store."""
 
-    def __init__(self, url: str, schema: str = "mqcd") -> None:
+    def __init__(self, url: str, schema: str = "mqcd", store: type[PostgresStore] = PostgresStore) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
-        self.store = PostgresStore(url, schema)
+        self.store = store(url, schema)
         self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
         self.post = Post(self.queue, self.clock)
 
@@ -66,6 +86,21 @@ async def rows(url: str, query: str) -> list[tuple[object, ...]]:
         return [tuple(row) for row in await connection.fetch(query)]
     finally:
         await connection.close()
+
+
+async def test_messages_whose_take_had_no_answer_are_taken(schema: str) -> None:
+    url = shared_server().url
+    first = Node(url, schema)
+    post = await first.start()
+    second = Node(url, schema, Deaf)
+    own = await (await second.start()).send("o@example.org")
+    sent = [*await post.send("a@example.org"), *await post.send("b@example.org")]
+    await first.queue.close()
+    await second.until(lambda: len(second.queue._live.documents.messages) == 3)
+    assert isinstance(second.store, Deaf)
+    assert second.store.missed == 2
+    assert set(await second.post.scan()) == {each.key for each in [*own, *sent]}
+    await second.queue.close()
 
 
 async def test_tables_are_empty_when_the_queue_is(schema: str) -> None:

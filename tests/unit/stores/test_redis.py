@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from mqcd.core.events import Verb
 from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.queue.taking import POLL_MS
 from mqcd.stores.redis import CHUNK, RedisStore
+from mqcd.stores.redis_scripts import TAKE
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import BODY, Post, chunks, delivered, read_all
 from tests.fakes.clock import FakeClock
@@ -31,13 +33,26 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
     running.stop()
 
 
+class Deaf(RedisStore):
+    """Misses the answer to the first take that gave something."""
+
+    missed = 0
+
+    async def _script(self, script: str, *arguments: Any) -> Any:
+        answer = await super()._script(script, *arguments)
+        if script is TAKE and answer and not self.missed:
+            self.missed = len(answer)
+            raise StoreUnavailable("no answer")
+        return answer
+
+
 class Node:
     """One server on the store."""
 
-    def __init__(self, server: RedisServer) -> None:
+    def __init__(self, server: RedisServer, store: type[RedisStore] = RedisStore) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
-        self.store = RedisStore(server.url)
+        self.store = store(server.url)
         self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
         self.post = Post(self.queue, self.clock)
 
@@ -96,6 +111,19 @@ async def test_a_node_that_is_gone_loses_its_mail_to_another(server: RedisServer
         await first.post.send("c@example.org")
     for node in (first, second):
         await node.queue.close()
+
+
+async def test_messages_whose_take_had_no_answer_are_taken(server: RedisServer) -> None:
+    first, second = Node(server), Node(server, Deaf)
+    post = await first.start()
+    own = await (await second.start()).send("o@example.org")
+    sent = [*await post.send("a@example.org"), *await post.send("b@example.org")]
+    await first.queue.close()
+    await second.until(lambda: len(second.queue._live.documents.messages) == 3)
+    assert isinstance(second.store, Deaf)
+    assert second.store.missed == 2
+    assert set(await second.post.scan()) == {each.key for each in [*own, *sent]}
+    await second.queue.close()
 
 
 async def test_a_server_that_is_gone_refuses_and_comes_back(server: RedisServer) -> None:

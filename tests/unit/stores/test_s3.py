@@ -94,6 +94,32 @@ async def test_objects_are_what_the_documentation_says(prefix: str) -> None:
     assert await names(prefix) == {"marks/000"}
 
 
+class Deaf(Objects):
+    """Misses the answer to the first PUT of a message that is there."""
+
+    missed = 0
+
+    async def put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
+        answer = await super().put(kind, name, body, **condition)
+        if kind == "message" and "IfMatch" in condition and not self.missed:
+            self.missed = 1
+            raise StoreUnavailable("no answer")
+        return answer
+
+
+async def test_messages_whose_take_had_no_answer_are_taken(prefix: str) -> None:
+    first, second = Node(prefix), Node(prefix, Deaf)
+    post = await first.start()
+    own = await (await second.start()).send("o@example.org")
+    sent = [*await post.send("a@example.org"), *await post.send("b@example.org")]
+    await first.queue.close()
+    await second.until(lambda: len(second.queue._live.documents.messages) == 3)
+    assert isinstance(second.objects, Deaf)
+    assert second.objects.missed
+    assert set(await second.post.scan()) == {each.key for each in [*own, *sent]}
+    await second.queue.close()
+
+
 async def test_a_node_that_is_gone_loses_its_mail_to_another(prefix: str) -> None:
     first, second = Node(prefix), Node(prefix)
     post = await first.start()

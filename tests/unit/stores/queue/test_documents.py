@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.queueing.spid import SpidSource
 from mqcd.stores.backend import Write
@@ -20,8 +21,10 @@ class Slow(MappingStore):
     def __init__(self) -> None:
         super().__init__()
         self.waiting: list[asyncio.Future[Sequence[int]]] = []
+        self.writes: list[Write] = []
 
     def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        self.writes.append(write)
         done = super().write(write)
         self.waiting.append(asyncio.get_running_loop().create_future())
         self.waiting[-1].add_done_callback(lambda _: done.result())
@@ -38,14 +41,19 @@ def edit(**what: object) -> Edit:
     return Edit(ended=lambda _: None, **what)  # type: ignore[arg-type]
 
 
+def recipients(*spids: int) -> Sequence[Recipient]:
+    """One of each message."""
+    return [
+        Recipient(envelope=Envelope(spid=spid, sender="", received=0), size=1, qid=1, address="a@example.org")
+        for spid in spids
+    ]
+
+
 @pytest.mark.parametrize("together", [False, True])
 async def test_an_event_in_the_place_of_an_exported_one_is_exported(together: bool) -> None:
     store = Slow()
     documents = Documents(store, {}, SpidSource(0, 0), lambda: 0, lambda _: None, lambda: 0)
-    one, other = (
-        Recipient(envelope=Envelope(spid=spid, sender="", received=0), size=1, qid=1, address="a@example.org")
-        for spid in (2, 4)
-    )
+    one, other = recipients(2, 4)
     for each in (one, other):
         await store.let(
             documents.edit(edit(puts=[each], contents={each.spid: b"x"}, events=[(each.spid, b"accepted\n")]))
@@ -60,3 +68,16 @@ async def test_an_event_in_the_place_of_an_exported_one_is_exported(together: bo
         (other.spid, FIRST_SLOT): b"accepted\n",
         (one.spid, FIRST_SLOT): b"delivered\n",
     }
+
+
+async def test_a_mark_that_was_not_written_comes_again() -> None:
+    store = Slow()
+    documents = Documents(store, {}, SpidSource(0, 0), lambda: 0, lambda _: None, lambda: 0)
+    one, other = recipients(2, 4)
+    failing = documents.edit(edit(puts=[one], contents={one.spid: b"x"}))
+    store.waiting.pop().set_exception(StoreUnavailable("no answer"))
+    with pytest.raises(StoreUnavailable):
+        await failing
+    await store.let(documents.edit(edit(puts=[one], contents={one.spid: b"x"})))
+    await store.let(documents.edit(edit(puts=[other], contents={other.spid: b"x"})))
+    assert [bool(write.marks) for write in store.writes] == [True, True, False]
