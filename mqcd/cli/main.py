@@ -26,6 +26,7 @@ from mqcd.cli.serving.page import page
 from mqcd.cli.serving.server import check, demo, run
 from mqcd.cli.serving.top import top
 from mqcd.cli.sink import sink
+from mqcd.cli.trace import trace
 from mqcd.cli.upkeep import fsck
 from mqcd.core.errors import MqcdError
 
@@ -54,7 +55,7 @@ for command in (
     pipeline,
 ):
     cli.add_command(command)
-for command in (pause, resume, drain, page, feed, sendmail, mailq):
+for command in (trace, pause, resume, drain, page, feed, sendmail, mailq):
     cli.add_command(command)
 
 

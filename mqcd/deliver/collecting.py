@@ -28,6 +28,7 @@ from mqcd.core.selecting.rules import RuleAction
 from mqcd.deliver.connection.attempt import End, transact
 from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.timers import Sweep
+from mqcd.deliver.connection.traced import link_of
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.recording import Recorder
@@ -92,7 +93,8 @@ class Collecting:
         it is left open; returns whether it can then be used again. Raises StoreUnavailable."""
         client = self._terms.settings.client
         address = address or connection.remote_addr
-        link = Link(client, self._terms.clock, self._options(), user, address, session)
+        names = (user, address, session, f"atrn:{user}")
+        link = link_of(self._terms, client, self._options(), *names)
         link.adopt(connection)
         self._sweep.add(link)
         good = False

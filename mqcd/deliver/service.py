@@ -26,6 +26,7 @@ from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resol
 from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.selecting.rules import StandingRule
+from mqcd.core.smtp.tracing import Traces
 from mqcd.deliver.collecting import Collecting
 from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.pool import Pool
@@ -177,6 +178,14 @@ class Deliverer:
         self._terms.halted = paused
         self._dry_until = 0
         self._event.set()
+
+    def trace_by(self, traces: Traces) -> None:
+        """Connections that are opened from now on are looked at for these."""
+        self._terms.traces = traces
+
+    def renew(self, wanted: Callable[[Sequence[str]], bool]) -> None:
+        """Connections to such peers (address, host, destination) end once their present message is done."""
+        self._pool.renew(wanted)
 
     def probe(self, domains: Collection[str] | None) -> None:
         """Try suspended destinations of mail for `domains` (None = all) now, by one recipient each."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.ports import Clock, Tokens, UsedRates
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.smtp.tracing import Traces
 from mqcd.deliver.lanes.lane import Bounds
 
 _log = logging.getLogger("mqcd.deliver")
@@ -22,12 +23,17 @@ class Terms:
     clock: Clock
     tokens: Tokens | None = None
     """With several shards: the connections that they share."""
+    traces: Traces = field(init=False)
+    """Those that connections which are opened are looked at for."""
     started: int = 0
     """When delivery began, monotonic ms."""
     stopping: bool = False
     """Nothing new is started."""
     halted: bool = False
     """An operator has paused delivery: no attempt begins."""
+
+    def __post_init__(self) -> None:
+        self.traces = Traces(self.clock.now)
 
     @property
     def rests(self) -> bool:

@@ -34,6 +34,7 @@ from mqcd.config.settings import ListenerSettings, ListenerSslSettings, ServerSe
 from mqcd.core.ports import Clock, MailTaker, Observer, Refusal, Resolver, UsedRates
 from mqcd.core.queueing.holding import Holding
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.smtp.tracing import Traces
 from mqcd.net.listening import Acceptor, Take, bind
 from mqcd.net.securing.server import ListenerTls
 from mqcd.submit.esmtp.caller import STRANGER, Caller
@@ -50,6 +51,7 @@ from mqcd.submit.session.connections import Unnamed, client_address, is_proxy, n
 from mqcd.submit.session.desk import Desk, HeldMail
 from mqcd.submit.session.intake import Intake
 from mqcd.submit.session.session import Session
+from mqcd.submit.session.traced import session_of
 from mqcd.submit.session.view import SessionView
 from mqcd.submit.users.logins import Logins
 
@@ -122,6 +124,8 @@ class Door:
         self._deadlines: asyncio.Task[None] | None = None
         self._stopping = False
         self._empty = asyncio.Event()
+        self.traces = Traces(clock.now)
+        """Those that sessions which begin are looked at for; all doors of a server have the same."""
         self.port = settings.port
         """TCP port; the bound one once started."""
 
@@ -267,7 +271,7 @@ class Door:
         if self._passing is not None:
             self._passing.count(self._capacity.taken)
         name = f"{self.settings.name}-{next(self._numbers):x}"
-        session = Session(self, name, client, asyncio.get_running_loop())
+        session = session_of(self, self.traces, name, client)
         session.caller = caller
         return session
 

@@ -25,7 +25,7 @@ HOSTILE = "<script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>
 PAGES = (
     "/", "/destinations", "/queue", "/queue?where=domain+%3D+seen.test", "/queue?where=domain+%3D",
     "/act?action=bounce&scope=all&where=domain+%3D+seen.test", "/act?action=redirect&scope=all", "/batches",
-    "/rules", "/advice", "/events", "/server", "/settings",
+    "/rules", "/advice", "/events", "/events/trace", "/server", "/settings",
 )  # fmt: skip
 
 
@@ -281,3 +281,14 @@ def test_events_are_followed_live(page: Browser, server: Server) -> None:
     mail.send(server.port, mail.message("live"), ["one@live.test", "two@other.test"])
     page.reads("one@live.test")
     assert "two@other.test" not in page.text
+
+
+def test_a_trace_is_followed_live(page: Browser, server: Server) -> None:
+    page.go("/events/trace")
+    page.fill("q", "traced@live.test")
+    page.click("Trace")
+    page.reads("Following.")
+    mail.send(server.port, mail.message("is not shown"), "traced@live.test")
+    page.reads("TO:<traced@live.test>")
+    page.reads("octets")
+    assert "is not shown" not in page.text

@@ -20,7 +20,8 @@ from mqcd.daemon.control.explaining import Explanations, explain_live
 from mqcd.daemon.control.held import HELD, HeldRequests
 from mqcd.daemon.control.injecting import Injecting
 from mqcd.daemon.control.keeping import Keeping
-from mqcd.daemon.control.listening import Listening
+from mqcd.daemon.control.live.listening import Listening
+from mqcd.daemon.control.live.tracing import Tracing
 from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, UNFILED, Looking
 from mqcd.daemon.control.retrying import LogEvent, Retrying
 from mqcd.daemon.control.rows import connection_rows, destination_rows, lane_rows, stuck_rows
@@ -104,6 +105,7 @@ class Pages:
         browsing = Browsing(self.store, self.clock)
         explain = explain_page(self._explain)
         listening = Listening(self.observers.all, self.clock)
+        tracing = Tracing(self.doors, self.deliverer, self.clock, self.log_event)
         of_queue: Mapping[str, Handler] = {
             "listRecipients": browsing.recipients,
             "countRecipients": browsing.count,
@@ -127,6 +129,7 @@ class Pages:
             "pause": self._if_open(self.switches.change),
             "showState": self._if_open(self.switches.state),
             "listenToEvents": listening.events,
+            "trace": tracing.trace,
             "listConnections": lambda _, __: self._connections(),
             "listSettings": self.keeping.settings,
             "showLogLevel": self.keeping.level,

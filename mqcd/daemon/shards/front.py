@@ -99,6 +99,7 @@ class Front:
             "pause": self._pause,
             "showState": self._merged(merging.state, whole=True),
             "listenToEvents": self._events,
+            "trace": self._events,
             "listConnections": self._connections,
             "listSettings": self._merged(lambda found: found[0]),
             "showLogLevel": self._merged(lambda found: found[0]),
@@ -326,7 +327,7 @@ class Front:
         return merging.state(_values(replies, whole=True))
 
     async def _events(self, request: Request, _: Given) -> Answer:
-        """Those of all shards, as they come; of a shard that ends they are missing from then on."""
+        """What is live in all shards, as it comes; of a shard that ends they are missing from then on."""
         lines = LINES in request.accept
         question = Question(target=_target(request), by=request.by, accept=request.accept)
         begun = await asyncio.gather(*(begin(path, question) for path in self._paths.values()))

@@ -33,6 +33,7 @@ from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.options import client_for, options_for
 from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.connection.tls_failures import TlsFailures
+from mqcd.deliver.connection.traced import link_of
 from mqcd.deliver.routing.policy import Hop, sources_for
 from mqcd.deliver.routing.routing import Destination, order, unfit
 from mqcd.deliver.smtp.exchange import Options
@@ -216,7 +217,8 @@ class Connector:
         return found
 
     async def _try(self, road: _Road, options: Options) -> Link | NoHost:
-        link = Link(road.client, self._clock, options, road.host, road.address, self._new_session())
+        names = (road.host, road.address, self._new_session(), road.destination.name)
+        link = link_of(self._terms, road.client, options, *names)
         self._sweep.add(link)
         found: Link | NoHost | None = None
         try:

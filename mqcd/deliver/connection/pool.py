@@ -95,6 +95,12 @@ class Pool:
         now = self._clock.monotonic()
         return [worker.view(now) for worker in self._workers]
 
+    def renew(self, wanted: Callable[[Sequence[str]], bool]) -> None:
+        """End connections to such peers, each once its present job is done."""
+        for worker in list(self._workers):
+            if worker.peer and wanted(worker.peer):
+                worker.wear()
+
     async def end(self, grace_ms: int) -> None:
         """Close idle connections, wait up to `grace_ms` for attempts, then cancel them."""
         for worker in self._idling():

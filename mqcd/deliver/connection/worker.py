@@ -81,6 +81,7 @@ class Worker:
         """When the attempt at hand began."""
         self._task: asyncio.Task[None] | None = None
         self._taken_back = False
+        self._worn_out = False
         self._offer: asyncio.Future[Job | None] | None = None
         self.deadline = 0
 
@@ -98,6 +99,12 @@ class Worker:
     def host(self) -> str:
         """The host of its connection; "" = it has none yet."""
         return self._link.host if self._link is not None else ""
+
+    @property
+    def peer(self) -> tuple[str, ...]:
+        """Address, host and destination of its connection; () = it has none yet."""
+        link, name = self._link, self.lane.hop.destination.name
+        return () if link is None else (link.address, link.host, name)
 
     @property
     def source(self) -> str:
@@ -146,6 +153,11 @@ class Worker:
             return False
         self._offer.set_result(job)
         return True
+
+    def wear(self) -> None:
+        """Take no further job over this connection."""
+        self._worn_out = True
+        self.expire()
 
     def rest_again(self) -> None:
         """The job for which it was taken off the idle list does not come."""
@@ -302,7 +314,7 @@ class Worker:
     def _worn(self, link: Link) -> bool:
         settings = self._terms.settings
         old = 0 < settings.maxconntime <= self._clock.monotonic() - link.opened
-        return old or 0 < settings.maxmessages <= link.transactions
+        return self._worn_out or old or 0 < settings.maxmessages <= link.transactions
 
     async def _transact(self, link: Link, job: Job) -> End:
         limit = self._terms.settings.maxmessages

@@ -9,6 +9,7 @@ import socket
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 from mqcd.core.errors import MqcdError
@@ -21,6 +22,10 @@ class NoAnswer(MqcdError):
 
 class NoAccess(NoAnswer):
     """This user may not connect to the control socket."""
+
+
+class Refusal(MqcdError):
+    """The server refuses what is asked, and says why."""
 
 
 class Control:
@@ -41,6 +46,22 @@ class Control:
         """The same where the body is no text."""
         return self._ask_for_octets("POST", path, json.dumps(fields).encode(), seconds)
 
+    @contextmanager
+    def follow(self, path: str) -> Iterator[Iterator[bytes]]:
+        """The lines of a live page, as they come, until it ends or the context does.
+
+        Raises NoAnswer, NoAccess, Refusal."""
+        connection = _Connection(self.path, None)
+        try:
+            with self._reached():
+                connection.request("GET", path, headers={"Accept": "application/x-ndjson"})
+                answer = connection.getresponse()
+            if answer.status != HTTPStatus.OK:
+                raise Refusal(answer.read().decode("utf-8", "replace").strip())
+            yield iter(answer.readline, b"")
+        finally:
+            connection.close()
+
     def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> tuple[int, str]:
         status, octets = self._ask_for_octets(method, path, body, seconds)
         return status, octets.decode("utf-8", "replace")
@@ -50,7 +71,16 @@ class Control:
     ) -> tuple[int, bytes]:
         connection = _Connection(self.path, seconds)
         try:
-            return _asked(connection, method, path, body)
+            with self._reached():
+                return _asked(connection, method, path, body)
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Failures of the connection as errors for people."""
+        try:
+            yield
         except PermissionError as error:
             text = f"{self.path}: {error.strerror}: only the server's user and group may connect"
             raise NoAccess(text) from error
@@ -58,8 +88,6 @@ class Control:
             raise NoAnswer(f"no server runs at {self.path}") from error
         except (OSError, http.client.HTTPException) as error:
             raise NoAnswer(f"no server answers at {self.path}: {why(error)}") from error
-        finally:
-            connection.close()
 
 
 def ask(
@@ -99,7 +127,7 @@ def address_of(path: Path) -> Iterator[str]:
 
 
 class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path, seconds: float) -> None:
+    def __init__(self, path: Path, seconds: float | None) -> None:
         super().__init__("localhost", timeout=seconds)
         self._path = path
 

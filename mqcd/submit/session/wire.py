@@ -188,6 +188,11 @@ class Wire:
         self.held += len(data)
 
     @property
+    def taken(self) -> int:
+        """Octets of this message's content so far."""
+        return self._taken
+
+    @property
     def failed(self) -> bool:
         """Whether `fail` was called."""
         return self._error is not None

@@ -96,6 +96,21 @@ MESSAGE = record(
     unread=array(TEXT),
 )
 EVENT = _EVENT
+TRACED: Schema = {
+    "type": "object",
+    "properties": {
+        "event": {**TEXT, "enum": ["opened", "said", "content", "secured", "closed", "dropped", "ended"]},
+        "at": TIME,
+        "side": {**TEXT, "enum": ["in", "out"]},
+        "session": TEXT,
+        "name": TEXT,
+        "peer": TEXT,
+        "who": {**TEXT, "enum": ["client", "server"]},
+        "text": TEXT,
+        "octets": NUMBER,
+    },
+    "required": ["event"],
+}
 _SAMPLE = array(record(spid=TEXT, qid=NUMBER, area=AREA, sender=TEXT, recipient=TEXT))
 PROGRESS = optional(
     record(

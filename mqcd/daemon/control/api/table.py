@@ -29,6 +29,8 @@ from mqcd.daemon.control.api.operation import (
 
 GET, POST = Method.GET, Method.POST
 MOST_ROWS = 1000
+MOST_TRACED = 100_000
+_HOUR_MS = 3_600_000
 _DAY_MS = 86_400_000
 _WHERE = Field(name="where", gloss="Condition that selects recipients; none selects all.")
 _SPID = HTTPStatus.NOT_FOUND
@@ -271,6 +273,38 @@ SERVER: Table = {
             fields=(_VERBS, _DOMAINS),
             gives=EVENTS,
             answer=answers.EVENT,
+        )
+    },
+    "/v1/trace": {
+        GET: Operation(
+            name="trace",
+            summary="What client and server say in sessions that concern one address or peer, as it is said: "
+            "commands and replies, never contents, never passwords. A stream like that of events.",
+            role=Role.OPERATE,
+            fields=(
+                Field(
+                    name="q",
+                    required=True,
+                    gloss="A mail address, domain, user, host, destination, IP address or network.",
+                ),
+                Field(
+                    name="for",
+                    kind=Kind.DURATION,
+                    least=1000,
+                    most=_HOUR_MS,
+                    gloss="How long; 10m by default.",
+                ),
+                Field(
+                    name="limit",
+                    kind=Kind.NUMBER,
+                    least=1,
+                    most=MOST_TRACED,
+                    gloss="Lines; 10000 by default.",
+                ),
+            ),
+            headers=[AUTHOR],
+            gives=EVENTS,
+            answer=answers.TRACED,
         )
     },
     "/v1/pause": {

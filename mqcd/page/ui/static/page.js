@@ -88,24 +88,42 @@ function following(body) {
     return made;
   }
 
-  function add(event) {
-    let each;
-    try { each = JSON.parse(event.data); } catch { return; }
-    if (!each.event) return;
-    const row = document.createElement("tr"), who = cell("td", "", "address"), to = each.recipient || "–";
+  function happened(each) {
+    const who = cell("td", "", "address"), to = each.recipient || "–";
     if (each.spid) {
       const link = document.createElement("a");
       link.href = `/messages/${encodeURIComponent(each.spid)}`;
       link.textContent = to;
       who.append(link);
     } else who.textContent = to;
-    if (each.event === "dropped") { state.textContent = `Following; ${each.count} events came too fast and are missing.`; return; }
     const said = [each.code, each.status, each.reply || each.reason].filter(Boolean).join(" ");
-    row.append(cell("td", String(each.at || "").slice(11, 19), "num"), cell("td", each.event), who,
-      cell("td", each.sender === "" ? "<>" : each.sender || "–", "address"), cell("td", said, "reply"));
+    return [cell("td", each.event), who, cell("td", each.sender === "" ? "<>" : each.sender || "–", "address"), cell("td", said, "reply")];
+  }
+
+  function said(each) {
+    const octets = each.octets === undefined ? "" : `${each.octets} octets`;
+    const more = [each.name, each.host, each.tls, octets, each.reason].filter(Boolean).join(" ");
+    return [cell("td", each.session), cell("td", each.peer, "address"), cell("td", each.who || each.event), cell("td", each.text || more, "reply")];
+  }
+
+  function add(event) {
+    let each;
+    try { each = JSON.parse(event.data); } catch { return; }
+    if (!each.event) return;
+    if (each.event === "dropped") { state.textContent = `Following; ${each.count} came too fast and are missing.`; return; }
+    if (each.event === "ended") { end(`Over: the ${each.reason} of a trace is reached.`); return; }
+    const row = document.createElement("tr");
+    row.append(cell("td", String(each.at || "").slice(11, 19), "num"), ...(body.dataset.trace ? said(each) : happened(each)));
     body.prepend(row);
     while (body.children.length > most) body.lastChild.remove();
     document.getElementById("live-empty").hidden = true;
+  }
+
+  function end(why) {
+    source.close();
+    source = null;
+    state.textContent = why;
+    stop.textContent = "Go on";
   }
 
   function start() {
@@ -122,10 +140,7 @@ function following(body) {
 
   stop.addEventListener("click", () => {
     if (source === null) { start(); return; }
-    source.close();
-    source = null;
-    state.textContent = "Stopped.";
-    stop.textContent = "Go on";
+    end("Stopped.");
   });
   start();
 }

@@ -177,3 +177,13 @@ async def test_no_server_is_no_empty_list(open_site: Site, path: str) -> None:
         answer = await client.get(path)
     assert "no server runs at var/control.sock" in answer.text
     assert Seen(answer.text).all("table") == []
+
+
+async def test_a_trace_is_for_operators(site: Site) -> None:
+    async with site.client("reader") as reader, site.client("operator") as operator:
+        address = "/events/trace?q=%22%3E%3Cscript%3E"
+        assert "needs a token with the role operate" in (await reader.get(address)).text
+        seen = Seen((await operator.get(address)).text)
+    assert seen.runs == []
+    [body] = [each for each in seen.all("tbody") if each.get("id") == "live"]
+    assert body["data-stream"] == "/v1/trace?q=%22%3E%3Cscript%3E"

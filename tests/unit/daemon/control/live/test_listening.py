@@ -8,7 +8,7 @@ import json
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.daemon.control.listening import BEAT_MS, HELD, MOST_LISTENERS, Listening
+from mqcd.daemon.control.live.listening import BEAT_MS, HELD, MOST_LISTENERS, Listening
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.http.server import Answer, Request
 from tests.contract.mail import Post

@@ -37,7 +37,7 @@ class Listener:
 
     threshold = logging.DEBUG
 
-    def __init__(self, verbs: frozenset[str], domains: frozenset[str]) -> None:
+    def __init__(self, verbs: frozenset[str] = frozenset(), domains: frozenset[str] = frozenset()) -> None:
         """What it wants; nothing = all."""
         self._verbs = verbs
         self._domains = domains
@@ -87,28 +87,52 @@ class Listening:
         if self.listeners >= MOST_LISTENERS:
             raise StoreUnavailable(f"{MOST_LISTENERS} listen already: end one of them")
         listener = Listener(_words(given.get("verb", "")), _words(given.get("domain", "")))
-        lines = LINES in request.accept
-        return Answer(chunks=self._stream(listener, lines), content_type=LINES if lines else EVENTS)
+        return live(request, self._followed(Stream(listener, self._clock, lines=LINES in request.accept)))
 
-    async def _stream(self, listener: Listener, lines: bool) -> AsyncGenerator[bytes, None]:
-        observer = LogObserver(listener)
+    async def _followed(self, stream: Stream) -> AsyncGenerator[bytes, None]:
+        observer = LogObserver(stream.listener)
         self._observers.add(observer)
         self.listeners += 1
         try:
-            # At once: the listener knows that it listens.
-            yield b"\n" if lines else b": listening\n\n"
-            while True:
-                await self._wait(listener)
-                rows = listener.take()
-                beat = b"\n" if lines else b":\n\n"
-                yield b"".join(_line(row) if lines else _sent(row) for row in rows) or beat
-                await asyncio.sleep(0)
+            async for part in stream.parts():
+                yield part
         finally:
             self.listeners -= 1
             self._observers.remove(observer)
 
-    async def _wait(self, listener: Listener) -> None:
-        waits = [asyncio.ensure_future(listener.wait()), asyncio.ensure_future(self._clock.sleep(BEAT_MS))]
+
+def live(request: Request, chunks: AsyncGenerator[bytes, None]) -> Answer:
+    """Of a stream, in the form that the request asks for."""
+    return Answer(chunks=chunks, content_type=LINES if LINES in request.accept else EVENTS)
+
+
+class Stream:
+    """What a listener gets, as octets."""
+
+    def __init__(self, listener: Listener, clock: Clock, *, lines: bool) -> None:
+        """`lines`: JSON lines in place of server-sent events."""
+        self.listener = listener
+        self._clock = clock
+        self._lines = lines
+
+    async def parts(self, until: int | None = None, most: int | None = None) -> AsyncGenerator[bytes, None]:
+        """Without an end, or until a monotonic time, or until so many rows: then `ended` is the last."""
+        # At once: the listener knows that it listens.
+        yield b"\n" if self._lines else b": listening\n\n"
+        left = most
+        while left is None or left > 0:
+            await self._wait(until)
+            rows = self.listener.take()[:left]
+            yield b"".join(map(self._sent, rows)) or (b"\n" if self._lines else b":\n\n")
+            left = None if left is None else left - len(rows)
+            if until is not None and self._clock.monotonic() >= until:
+                break
+            await asyncio.sleep(0)
+        yield self._sent({"event": "ended", "reason": "time" if left is None or left > 0 else "limit"})
+
+    async def _wait(self, until: int | None) -> None:
+        beat = BEAT_MS if until is None else max(min(BEAT_MS, until - self._clock.monotonic()), 0)
+        waits = [asyncio.ensure_future(self.listener.wait()), asyncio.ensure_future(self._clock.sleep(beat))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -116,14 +140,12 @@ class Listening:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
+    def _sent(self, row: Mapping[str, object]) -> bytes:
+        line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
+        if self._lines:
+            return line
+        return b"event: %s\ndata: %s\n" % (str(row.get("event", "")).encode(), line)
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(word.strip().lower() for word in text.split(",") if word.strip())
-
-
-def _line(row: Mapping[str, object]) -> bytes:
-    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
-
-
-def _sent(row: Mapping[str, object]) -> bytes:
-    return b"event: %s\ndata: %s\n" % (str(row.get("event", "")).encode(), _line(row))
