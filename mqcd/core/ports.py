@@ -74,9 +74,12 @@ class Expedited:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picked:
-    """Some of the recipients that a batch applies to, now in flight."""
+    """Some of the recipients that a batch applies to."""
 
-    recipients: Sequence[Recipient]
+    recipients: Sequence[Recipient] = ()
+    """Now in flight: the caller settles or parks them."""
+    changed: int = 0
+    """So many others the store has changed by itself; that is durable."""
     in_flight: int = 0
     """Selected ones that were in flight already, and so are passed over: those found since the last part."""
 

@@ -44,7 +44,7 @@ async def _carry_out(made: ClusterStore, batch: Batch, selection: Selection) -> 
             await made.settle(
                 [Settlement(recipient=each, verdict=Amended(batch=batch)) for each in part.recipients]
             )
-            changed += len(part.recipients)
+            changed += part.changed + len(part.recipients)
     return changed
 
 

@@ -161,7 +161,7 @@ async def carry_out(store: QueueStore, order: Batch, selection: Selection | None
     changed = in_flight = 0
     async with aclosing(store.pick(selection or Selection(), order)) as parts:
         async for part in parts:
-            changed += len(part.recipients)
+            changed += part.changed + len(part.recipients)
             in_flight += part.in_flight
             await store.settle(
                 [Settlement(recipient=each, verdict=Amended(batch=order)) for each in part.recipients]

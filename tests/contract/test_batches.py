@@ -18,7 +18,8 @@ UNDONE = "undo-1"
 
 
 async def records(store: QueueStore) -> Sequence[Recipient]:
-    return [replace(each, linked=False) async for each in store.scan(Selection())]
+    found = [replace(each, linked=False) async for each in store.scan(Selection())]
+    return sorted(found, key=lambda each: each.key)
 
 
 async def put_in(post: Post) -> None:

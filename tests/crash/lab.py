@@ -371,7 +371,7 @@ class Actor:
                 await self.store.settle(
                     [Settlement(recipient=each, verdict=Amended(batch=order)) for each in part.recipients]
                 )
-                changed += len(part.recipients)
+                changed += part.changed + len(part.recipients)
         return changed
 
     async def purge(self) -> None:

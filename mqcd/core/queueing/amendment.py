@@ -39,10 +39,11 @@ _VERBS = {
 ENDS = frozenset({Action.REMOVE, Action.BOUNCE})
 """Actions after which a recipient is in area removed until the grace is over."""
 BOUNCE_CODE, BOUNCE_STATUS = 550, "5.7.1"
-_KEPT = ("area", "due", "address", "route", "code", "status", "reply", "remote", "amended")
+_KEPT = ("area", "due", "address", "route", "code", "status", "reply", "remote")
 """Fields that an action changes, and an undo restores."""
 LATEST_MS = (1 << 53) - 1
 """No time of a batch, and no due time that it sets, is later: every store and JSON keep it exactly."""
+_compact = json.JSONEncoder(separators=(",", ":")).encode
 _MOST_HISTORY = 1000
 """Characters of an earlier batch's trace that are kept, so that it can be undone after this one."""
 
@@ -75,45 +76,42 @@ def amended(recipient: Recipient, batch: Batch) -> Recipient:
         raise ValueError(f"{text} in area {recipient.area}")
     if batch.action is Action.UNDO:
         return replace(recipient, **_before(recipient))
-    changed = _changed(recipient, batch)
-    changed = replace(changed, due=min(max(changed.due, 0), LATEST_MS))
-    before = {name: getattr(recipient, name) for name in _KEPT}
-    differs = {name: value for name, value in before.items() if value != getattr(changed, name)}
+    changes = _changes(recipient, batch)
+    changes["due"] = min(max(changes.get("due", recipient.due), 0), LATEST_MS)
+    before = {name: was for name in _KEPT if (was := getattr(recipient, name)) != changes.get(name, was)}
     if recipient.amended and len(recipient.amended) <= _MOST_HISTORY:
-        differs["amended"] = recipient.amended
-    else:
-        differs.pop("amended", None)
-    trace = {"action": batch.action, "report": batch.report, "before": differs}
-    return replace(changed, amended=f"{batch.id} {json.dumps(trace, separators=(',', ':'))}")
+        before["amended"] = recipient.amended
+    trace = {"action": batch.action, "report": batch.report, "before": before}
+    return replace(recipient, **changes, amended=f"{batch.id} {_compact(trace)}")
 
 
-def _changed(recipient: Recipient, batch: Batch) -> Recipient:
+def _changes(recipient: Recipient, batch: Batch) -> dict[str, Any]:
+    """The fields that an action sets."""
     match batch.action:
         case Action.HOLD:
-            return replace(recipient, area=Area.HELD, due=0)
+            return {"area": Area.HELD, "due": 0}
         case Action.RELEASE:
-            return _due_at(recipient, batch.at if recipient.attempts else 0)
+            return _due_at(batch.at if recipient.attempts else 0)
         case Action.RESCHEDULE:
-            return _due_at(recipient, batch.until)
+            return _due_at(batch.until)
         case Action.REDIRECT if "@" in batch.target:
-            return replace(recipient, address=batch.target)
+            return {"address": batch.target}
         case Action.REDIRECT:
-            return replace(recipient, route=batch.target)
+            return {"route": batch.target}
         case Action.BOUNCE | Action.REMOVE if batch.report:
             # The report quotes it.
-            ended = replace(recipient, area=Area.REMOVED, due=batch.until)
-            text = bounce_text(batch)
-            return replace(ended, code=BOUNCE_CODE, status=BOUNCE_STATUS, reply=text, remote="")
+            said = {"code": BOUNCE_CODE, "status": BOUNCE_STATUS, "reply": bounce_text(batch), "remote": ""}
+            return {"area": Area.REMOVED, "due": batch.until, **said}
         case Action.REMOVE | Action.BOUNCE:
-            return replace(recipient, area=Area.REMOVED, due=batch.until)
+            return {"area": Area.REMOVED, "due": batch.until}
         case Action.UNDO:
-            return replace(recipient, **_before(recipient))
+            return _before(recipient)
         case _:
             assert_never(batch.action)
 
 
-def _due_at(recipient: Recipient, due: int) -> Recipient:
-    return replace(recipient, area=Area.DEFERRED if due else Area.INCOMING, due=due)
+def _due_at(due: int) -> dict[str, Any]:
+    return {"area": Area.DEFERRED if due else Area.INCOMING, "due": due}
 
 
 def bounce_text(batch: Batch) -> str:
@@ -157,6 +155,6 @@ def _trace(recipient: Recipient) -> dict[str, Any]:
 def _before(recipient: Recipient) -> dict[str, Any]:
     """The fields that differ from what they were. Raises ValueError for a trace that is none."""
     before = _trace(recipient)["before"]
-    if not before.keys() <= {*_KEPT}:
+    if not before.keys() <= {*_KEPT, "amended"}:
         raise ValueError(f"recipient {recipient.key} has no trace of a batch: {recipient.amended[:80]!r}")
     return {"amended": "", **before, **({"area": Area(before["area"])} if "area" in before else {})}

@@ -132,7 +132,7 @@ class Checkpointer:
                 silos=shard.silos,
                 events=shard.options.events,
                 source=shard.options.source,
-                listed=frozenset(shard.manifest.state.clusters),
+                listed=frozenset((*shard.manifest.state.clusters, *shard.cluster_index.clusters)),
                 keys=frozenset(shard.manifest.state.keys),
             )
             found = cast("Leftovers", await shard.helper.run(task))

@@ -265,6 +265,7 @@ class Evacuator:
             exported=segment.number,
             spid=shard.spids.last,
             clock=shard.time.believed(),
+            replaced=shard.replaced,
             totals={str(verb): count for verb, count in totals.items()},
             add=(*clusters, *(state for state in changed.values() if state.left)),
             end=(*move.ended, *move.ended_keys),

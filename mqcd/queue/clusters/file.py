@@ -112,13 +112,10 @@ def _by_due(place: str) -> bool:
 
 
 def _close(place: str, part: list[Line], size: int, segment: int, index: int, granularity: int) -> Plan:
-    directory = place
     by_due = _by_due(place)
-    if by_due and not directory.startswith(_HELD):
-        directory += f"/T{part[0].due // granularity * granularity // 1000}"
     return Plan(
         ClusterState(
-            name=f"{directory}/M{segment}-{index}.mqc",
+            name=_name(place, part[0].due, segment, index, granularity),
             size=size,
             cursor=START,
             left=len(part),
@@ -128,6 +125,35 @@ def _close(place: str, part: list[Line], size: int, segment: int, index: int, gr
             due_last=part[-1].due if by_due else 0,
         ),
         part,
+    )
+
+
+def _name(place: str, due: int, segment: int, index: int, granularity: int) -> str:
+    directory = place
+    if _by_due(place) and not directory.startswith(_HELD):
+        directory += f"/T{due // granularity * granularity // 1000}"
+    return f"{directory}/M{segment}-{index}.mqc"
+
+
+def remainder(
+    state: ClusterState, lines: Sequence[bytes], octets: int, index: int, granularity: int
+) -> ClusterState:
+    """The cluster that some lines of one make, in their order and without line feeds; `octets` of messages.
+
+    Its earliest time of acceptance is that of the whole: most lines are not looked at. Raises DecodeError.
+    """
+    place = place_of(state.name)
+    first, last = Glance(lines[0]), Glance(lines[-1])
+    by_due = _by_due(place)
+    return ClusterState(
+        name=_name(place, first.due, segment_of(state.name), index, granularity),
+        size=START + sum(map(len, lines)) + len(lines),
+        cursor=START,
+        left=len(lines),
+        octets=octets,
+        received=state.received,
+        due=first.due if by_due else 0,
+        due_last=last.due if by_due else 0,
     )
 
 

@@ -22,7 +22,7 @@ from mqcd.queue.manifest.log import ClusterState
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
 Chosen = Callable[[str], bool] | None
-"""What `record.chooser` gives."""
+"""What `choosing.chooser` gives."""
 _MOST_RUSHES = 16
 """Requests that each line of a cluster is compared with; of more, all lines before their end are due."""
 _OPEN_MAX = 16
@@ -248,15 +248,20 @@ class ClusterIndex:
             if (state := self.clusters.get(name)) is not None:
                 self.add(state)
 
-    def divided(self, name: str, parts: Iterable[ClusterState]) -> None:
-        """The MANIFEST has these clusters in place of a reserved one; what was to be due earlier still is."""
-        rushes = self._rushes.get(name, ())
-        latest = self._latest.get(name)
-        self.committed({}, (name,))
-        for state in parts:
+    def replaced(self, name: str, changed: Iterable[ClusterState], rest: Iterable[ClusterState]) -> None:
+        """These clusters have taken the place of a reserved one, which ends as one that was taken from.
+
+        What of the rest was to be due earlier still is.
+        """
+        rushes = self._rushes.pop(name, ())
+        latest = self._latest.pop(name, None)
+        self.advance(replace(self.clusters[name], cursor=self.clusters[name].size, left=0, octets=0))
+        for state in changed:
+            self.advance(state)
+        for state in rest:
             if latest is not None:
                 self._latest[state.name] = latest
-            self.add(state)
+            self.advance(state)
             for rush in rushes:
                 self.expedite(state.name, rush.chosen, rush.due, state.size)
 
@@ -346,8 +351,6 @@ class ClusterIndex:
         for name in ended:
             self._offer_not(name)
             self.clusters.pop(name, None)
-            # A division ends a cluster of which some was taken: no edit has to record that any more.
-            self.changed.discard(name)
             self._latest.pop(name, None)
             self._rushes.pop(name, None)
         for name, state in changed.items():

@@ -39,6 +39,7 @@ _SUBMISSION = struct.Struct("<IIIBxH")
 _ENTRY = struct.Struct("<BBHHIIIII")
 _BEGUN = struct.Struct("<IIQIH")
 _TAKE = struct.Struct("<HQIQ")
+_REPLACEMENT = struct.Struct("<HQI")
 
 
 class _Number(IntEnum):
@@ -59,6 +60,8 @@ class Kind(_Number):
     UNKNOWN = 7
     REPORT = 8
     NOTE = 9
+    REPLACE = 10
+    """A batch has changed records of a cluster: others take its place."""
 
 
 class Mark(_Number):
@@ -121,7 +124,7 @@ IN_SPOOL = Locator(0, 0, 0)
 
 
 class Entry(NamedTuple):
-    """One recipient's part of a TAKE, SETTLE, PARK, CARRY, UNKNOWN or REPORT frame."""
+    """One recipient's part of a TAKE, SETTLE, PARK, CARRY, UNKNOWN, REPORT or REPLACE frame."""
 
     mark: Mark
     flags: int
@@ -391,3 +394,35 @@ def read_take(body: memoryview) -> tuple[Take, int]:
         return Take(bytes(body[_TAKE.size : end]).decode(), cursor, left, octets), end
     except (struct.error, UnicodeDecodeError) as error:
         raise DecodeError("take frame without its cluster") from error
+
+
+class Replacement(NamedTuple):
+    """What a REPLACE frame says of clusters."""
+
+    cluster: str
+    """The one that ends."""
+    size: int
+    """Octets of its file: all of it has been read."""
+    made: bytes
+    """Those that take its place, see `manifest.log.pack_clusters`."""
+
+
+def pack_replacement(replacement: Replacement) -> bytes:
+    """Head of a REPLACE frame's body."""
+    name = replacement.cluster.encode()
+    head = _REPLACEMENT.pack(len(name), replacement.size, len(replacement.made))
+    return head + name + replacement.made
+
+
+def read_replacement(body: memoryview) -> tuple[Replacement, int]:
+    """Head of a REPLACE frame's body, and where its entries begin."""
+    try:
+        name, size, made = _REPLACEMENT.unpack_from(body, 0)
+        middle = _REPLACEMENT.size + name
+        end = middle + made
+        if end > len(body):
+            raise DecodeError("replace frame ends within its head")
+        cluster = bytes(body[_REPLACEMENT.size : middle]).decode()
+        return Replacement(cluster, size, bytes(body[middle:end])), end
+    except (struct.error, UnicodeDecodeError) as error:
+        raise DecodeError("replace frame without its cluster") from error

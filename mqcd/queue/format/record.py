@@ -17,11 +17,9 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
-from operator import attrgetter
 from sys import intern
 from typing import Any, NamedTuple
 
@@ -29,7 +27,6 @@ from mqcd.core.address import normal_domain
 from mqcd.core.errors import DecodeError
 from mqcd.core.labels import TENANT, value_of
 from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
-from mqcd.core.selecting.selection import Selection
 from mqcd.queue.format import filenames
 
 FIELDS = 26
@@ -329,46 +326,6 @@ def _envelope(spid: str, part: str) -> Envelope:
     draft.__class__ = Envelope
     envelope: Envelope = draft
     return envelope
-
-
-_TYPED: Mapping[str, Callable[[str], object]] = {
-    "spid": lambda text: int(text, 16),
-    "area": area_of,
-    **dict.fromkeys(("due", "size", "attempts", "code", "received"), int),
-}
-"""Fields that are no texts in a `Recipient`."""
-
-
-def _column(path: str) -> Callable[[Fields], object]:
-    """Reads from a line's fields what a `Recipient` has at a path."""
-    name = path.rpartition(".")[2]
-    get: Callable[[Fields], Any] = attrgetter(name)
-    typed = _TYPED.get(name)
-    return (lambda each: typed(get(each))) if typed is not None else get
-
-
-def chooser(selection: Selection) -> Callable[[str], bool] | None:
-    """A predicate on what `verify` gave, which raises DecodeError; None when all are selected."""
-    if selection.everything:
-        return None
-    wanted = selection.unknowns
-    flags = None if replace(selection, where=None).everything else selection
-    where = selection.where.on(_column) if selection.where is not None else None
-
-    def chosen(text: str) -> bool:
-        each = fields(text)
-        try:
-            if wanted and int(each.unknowns) < wanted:
-                return False
-            if flags is not None:
-                area, spid, received = area_of(each.area), int(each.spid, 16), int(each.received)
-                if not flags.admits(area, spid, each.sender, each.address, received):
-                    return False
-            return where is None or where(each)
-        except (ValueError, KeyError) as error:
-            raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
-
-    return chosen
 
 
 def key_of(line: bytes) -> tuple[int, int]:

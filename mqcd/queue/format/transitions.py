@@ -10,7 +10,15 @@ from collections.abc import Iterator
 
 from mqcd.core.events import Verb
 from mqcd.queue.format.frame import Accepted as AcceptedPart
-from mqcd.queue.format.frame import Entry, Kind, Mark, read_entries, read_submission, read_take
+from mqcd.queue.format.frame import (
+    Entry,
+    Kind,
+    Mark,
+    read_entries,
+    read_replacement,
+    read_submission,
+    read_take,
+)
 
 VERB_OF: dict[Mark, Verb] = {
     Mark.DELIVERED: Verb.DELIVERED,
@@ -44,11 +52,13 @@ def submissions(kind: Kind, body: memoryview) -> tuple[list[AcceptedPart], int]:
         return parts, offset
     if kind is Kind.TAKE:
         return [], read_take(body)[1]
+    if kind is Kind.REPLACE:
+        return [], read_replacement(body)[1]
     return [], 0
 
 
 WITH_ENTRIES = frozenset(
-    {Kind.TAKE, Kind.SETTLE, Kind.PARK, Kind.CARRY, Kind.UNKNOWN, Kind.REPORT},
+    {Kind.TAKE, Kind.SETTLE, Kind.PARK, Kind.CARRY, Kind.UNKNOWN, Kind.REPORT, Kind.REPLACE},
 )
 
 

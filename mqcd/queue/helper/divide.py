@@ -1,49 +1,72 @@
-"""Divides clusters: what a batch selects goes into clusters of its own, so that it can be taken whole.
+"""Divides clusters: what a batch selects is changed and goes into clusters of its own, the rest into others.
 
-Nothing about the records changes, and nothing is committed here: the shard's own process replaces the divided
-clusters by one MANIFEST edit. A cluster with a line that does not check is left as it is.
+Nothing is committed here: the shard's own process does, by one REPLACE frame for each cluster, whose entries
+are made here. A cluster with a line that does not check is left as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from mqcd.core.errors import DecodeError
-from mqcd.core.model import Batch
-from mqcd.core.queueing.amendment import applies
+from mqcd.core.model import Amended, Area, Batch
+from mqcd.core.queueing.amendment import amended, applies
+from mqcd.core.queueing.holding import Holding
+from mqcd.core.queueing.transition import not_later
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.clusters import file as cluster
-from mqcd.queue.format import record
+from mqcd.queue.format import record, verdict
+from mqcd.queue.format.choosing import chooser
+from mqcd.queue.format.frame import ENTRY_HEAD, IN_SPOOL, Entry, pack_entry
 from mqcd.queue.manifest.log import ClusterState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Divide:
-    """Divide clusters by what is selected and a batch applies to."""
+    """Carry out a batch on what it selects in clusters."""
 
     queue_root: Path
     clusters: Sequence[ClusterState]
     selection: Selection
     batch: Batch
+    most: int
+    """Recipients that are changed."""
+    latest: int
+    """No due time is later, ms."""
+    room: int
+    """Octets of the entries of one frame."""
     first: int
     """New names have numbers from this one on."""
     max_cluster: int
     granularity: int
     """ms."""
+    holding: Holding
 
 
-@dataclass(frozen=True, slots=True)
+File = tuple[ClusterState, Iterable[bytes]]
+"""A cluster to be written, and its lines."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Divided:
-    """One cluster with selected lines."""
+    """What takes the place of a cluster."""
 
     name: str
-    chosen: Sequence[ClusterState]
-    """Clusters of selected lines alone: new ones, or this one if all its lines are selected."""
-    rest: Sequence[ClusterState] = ()
+    changed: Sequence[ClusterState]
+    """New clusters of what was changed."""
+    rest: Sequence[ClusterState]
     """New clusters of the others."""
+    before: Sequence[str]
+    """Of each record that was changed the text that it had, as `record.verify` gives it."""
+    entries: bytes
+    """Of the same records, for the frame."""
+    more: bool
+    """Whether the rest may hold more that is selected: a frame has not room for everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,41 +78,112 @@ class Divisions:
     """Clusters that cannot be read, or hold a line that does not check, and why."""
 
 
-def halves(disk: Disk, task: Divide) -> tuple[list[cluster.Plan], Divisions]:
+@dataclass(slots=True)
+class _Part:
+    """What of a cluster is changed, and what is not."""
+
+    changed: dict[Area, list[cluster.Line]] = field(default_factory=lambda: defaultdict(list))
+    rest: list[bytes] = field(default_factory=list)
+    """Without line feeds."""
+    before: list[str] = field(default_factory=list)
+    entries: list[bytes] = field(default_factory=list)
+    more: bool = False
+
+
+def divide(disk: Disk, task: Divide) -> tuple[list[File], Divisions]:
     """The clusters to be written, and what they stand for. Raises OSError."""
-    chooser = record.chooser(task.selection)
-    plans: list[cluster.Plan] = []
+    files: list[File] = []
     divided: list[Divided] = []
     unread: list[str] = []
+    left = task.most
     for state in task.clusters:
-        chosen: list[cluster.Line] = []
-        rest: list[cluster.Line] = []
+        if not left:
+            break
         try:
-            data = cluster.read_from(disk, task.queue_root / state.name, state.cursor, state.size)
-            for raw in cluster.split_lines(data):
-                glance = record.sound(raw)
-                text = record.verify(raw)
-                selected = chooser is None or chooser(text)
-                side = chosen if selected and applies(record.parse(text), task.batch) else rest
-                side.append(cluster.Line(glance.due, glance.received, glance.size, raw))
-        except (DecodeError, FileNotFoundError) as error:
+            part = _part(_lines(disk, task, state), task, left)
+        except (DecodeError, ValueError, FileNotFoundError) as error:
             unread.append(f"{state.name}: {error}")
             continue
-        if not chosen:
+        if not part.before:
             continue
-        if not rest:
-            divided.append(Divided(state.name, (state,)))
-            continue
-        first = task.first + len(plans)
-        parts = [_plan(state, chosen, task, first)]
-        parts.append(_plan(state, rest, task, first + len(parts[0])))
-        plans += [plan for part in parts for plan in part]
-        divided.append(Divided(state.name, *(tuple(plan.state for plan in part) for part in parts)))
-    return plans, Divisions(divided, unread)
+        left -= len(part.before)
+        changed = _changed(state, part, task, task.first + len(files))
+        files += changed
+        rest = _rest(state, part, task, task.first + len(files))
+        files += rest
+        divided.append(
+            Divided(
+                name=state.name,
+                changed=[each for each, _ in changed],
+                rest=[each for each, _ in rest],
+                before=part.before,
+                entries=b"".join(part.entries),
+                more=part.more,
+            )
+        )
+    return files, Divisions(divided, unread)
 
 
-def _plan(state: ClusterState, lines: list[cluster.Line], task: Divide, first: int) -> list[cluster.Plan]:
-    segment = cluster.segment_of(state.name)
-    return cluster.plan(
-        cluster.place_of(state.name), lines, segment, task.max_cluster, task.granularity, first
-    )
+def _lines(disk: Disk, task: Divide, state: ClusterState) -> list[bytes]:
+    """The lines of a cluster, without line feeds. Raises DecodeError, OSError."""
+    data = cluster.read_from(disk, task.queue_root / state.name, state.cursor, state.size)
+    *lines, end = data.split(b"\n")
+    if len(data) < state.size - state.cursor or end:
+        raise DecodeError("it is shorter than it should be")
+    return lines
+
+
+def _part(lines: Sequence[bytes], task: Divide, most: int) -> _Part:
+    """Change what is selected. Raises DecodeError, and ValueError for a record that no batch can change."""
+    chosen = chooser(task.selection) or _everything
+    why = cast("Amended", not_later(Amended(batch=task.batch), task.latest))
+    mark = verdict.mark_of(why)
+    part, room = _Part(), task.room
+    for raw, text in zip(lines, record.verify_all(lines), strict=True):
+        if text is None:
+            raise DecodeError(f"record line fails its checksum: {raw[:120]!r}")
+        if part.more or not chosen(text) or not applies(before := record.parse(text), task.batch):
+            part.rest.append(raw)
+            continue
+        following = amended(before, why.batch)
+        line, note = record.encode(following), verdict.encode(why, "", before)
+        room -= ENTRY_HEAD + len(line) + len(note)
+        if part.before and (room < 0 or len(part.before) == most):
+            part.more = True
+            part.rest.append(raw)
+            continue
+        part.before.append(text)
+        part.entries.append(pack_entry(Entry(mark, 0, 0, 0, IN_SPOOL, line, note)))
+        received, size = following.envelope.received, following.size
+        part.changed[following.area].append(cluster.Line(following.due, received, size, line))
+    return part
+
+
+def _everything(_text: str) -> bool:
+    return True
+
+
+def _changed(state: ClusterState, part: _Part, task: Divide, first: int) -> list[File]:
+    """New clusters of what was changed."""
+    plans: list[cluster.Plan] = []
+    for area, lines in part.changed.items():
+        for place, each in cluster.by_place(area, lines, task.holding).items():
+            plans += cluster.plan(
+                place,
+                each,
+                cluster.segment_of(state.name),
+                task.max_cluster,
+                task.granularity,
+                first + len(plans),
+            )
+    return [(plan.state, [line.raw for line in plan.lines]) for plan in plans]
+
+
+def _rest(state: ClusterState, part: _Part, task: Divide, number: int) -> list[File]:
+    """A new cluster of the others, if there are any."""
+    if not part.rest:
+        return []
+    changed = sum(line.size for lines in part.changed.values() for line in lines)
+    octets = max(0, state.octets - changed)
+    whole = b"\n".join(part.rest) + b"\n"
+    return [(cluster.remainder(state, part.rest, octets, number, task.granularity), [whole])]

@@ -27,7 +27,7 @@ from mqcd.queue.clusters import file as cluster
 from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.events.export import Exported, export
 from mqcd.queue.format import record, segment_header
-from mqcd.queue.helper.divide import Divide, Divisions, halves
+from mqcd.queue.helper.divide import Divide, Divisions, File, divide
 from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers, remove_leftovers
 from mqcd.queue.helper.sweep import FindOrphans, Orphan, find_orphans
 from mqcd.queue.keys.file import WriteKeys, Written, write_keys
@@ -132,7 +132,7 @@ def run(disk: Disk, task: Task) -> Result:
         case Retain():
             return retain(disk, task)
         case Divide():
-            return divide(disk, task)
+            return replacements(disk, task)
 
 
 def evacuate(disk: Disk, task: Evacuate) -> Evacuated:
@@ -144,7 +144,8 @@ def evacuate(disk: Disk, task: Evacuate) -> Evacuated:
             _spool_contents(disk, fd, task, temps, watch)
         with disk.watching(task.queue_root) as watch:
             plans, bad = _plans(disk, fd, task)
-            _write_clusters(disk, task.queue_root, plans, temps, watch)
+            files = [(plan.state, [line.raw for line in plan.lines]) for plan in plans]
+            _write_clusters(disk, task.queue_root, files, temps, watch)
             return Evacuated([plan.state for plan in plans], bad)
     except (OSError, MqcdError):
         # On a full disk others need the room.
@@ -207,13 +208,13 @@ def _triples(numbers: array[int]) -> Iterator[tuple[int, int, int]]:
     return zip(each, each, each, strict=True)
 
 
-def divide(disk: Disk, task: Divide) -> Divisions:
+def replacements(disk: Disk, task: Divide) -> Divisions:
     """Write the clusters of a division. Raises OSError."""
     temps: list[Path] = []
     try:
-        plans, done = halves(disk, task)
+        files, done = divide(disk, task)
         with disk.watching(task.queue_root) as watch:
-            _write_clusters(disk, task.queue_root, plans, temps, watch)
+            _write_clusters(disk, task.queue_root, files, temps, watch)
         return done
     except (OSError, MqcdError):
         _drop(disk, temps)
@@ -244,21 +245,20 @@ def _plans(disk: Disk, fd: int, task: Evacuate) -> tuple[list[cluster.Plan], int
 
 
 def _write_clusters(
-    disk: Disk, queue_root: Path, plans: Sequence[cluster.Plan], temps: list[Path], watch: int
+    disk: Disk, queue_root: Path, files: Sequence[File], temps: list[Path], watch: int
 ) -> None:
     directories = set()
     renames = []
-    for plan in plans:
-        path = queue_root / plan.state.name
+    for state, lines in files:
+        path = queue_root / state.name
         disk.mkdir(path.parent, sync=False)
         temp = path.with_suffix(TEMP_SUFFIX)
         temps.append(temp)
-        chunks = [cluster.FIRST_LINE, *(line.raw for line in plan.lines)]
-        disk.write_temp(temp, chunks, sync=len(plans) <= _FEW)
+        disk.write_temp(temp, [cluster.FIRST_LINE, *lines], sync=len(files) <= _FEW)
         renames.append((temp, path))
         # Parents too, also existing ones: an earlier try may have been killed before this.
         directories |= {path.parent, path.parent.parent, queue_root}
-    if len(plans) > _FEW:
+    if len(files) > _FEW:
         disk.sync_filesystem(queue_root, watch)
     for temp, path in renames:
         disk.rename(temp, path)

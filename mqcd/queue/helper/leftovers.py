@@ -27,14 +27,14 @@ _CLUSTER = re.compile(r"M\d+-\d+\.(mqc|tmp)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveLeftovers:
-    """Remove clusters and key files that the MANIFEST does not list, and temporary files."""
+    """Remove clusters and key files that are no part of the queue, and temporary files."""
 
     queue_root: Path
     silos: Silos
     events: Path
     source: Source
     listed: frozenset[str]
-    """Clusters of the MANIFEST."""
+    """Clusters of the MANIFEST, and those that frames of the journal have made."""
     keys: frozenset[str]
     """Its key files."""
 

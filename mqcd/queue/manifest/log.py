@@ -16,6 +16,7 @@ import logging
 import os
 import zlib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -102,6 +103,8 @@ class ManifestState:
     totals: Counter[Verb] = field(default_factory=Counter)
     """Transitions in all segments below first_live."""
     clusters: dict[str, ClusterState] = field(default_factory=dict)
+    replaced: int = 0
+    """The clusters here are those behind REPLACE frames up to this sequence."""
     silos: int = SILOS
     """Directories of the spool; never another number."""
     imports: tuple[str, ...] = ()
@@ -157,6 +160,7 @@ class Edit:
     sequence: int | None = None
     spid: int | None = None
     clock: int | None = None
+    replaced: int | None = None
     silos: int | None = None
     totals: dict[str, int] | None = None
     add: tuple[ClusterState, ...] = ()
@@ -164,6 +168,19 @@ class Edit:
     imports: tuple[str, ...] = ()
     keys: tuple[KeyFile, ...] = ()
     """Files of keys that are added; `end` names files that are not part of the queue any more."""
+
+
+def pack_clusters(states: Iterable[ClusterState]) -> bytes:
+    """Clusters as a REPLACE frame names them."""
+    return json.dumps([asdict(state) for state in states], separators=(",", ":")).encode()
+
+
+def read_clusters(text: bytes) -> tuple[ClusterState, ...]:
+    """What `pack_clusters` was given. Raises DecodeError."""
+    try:
+        return _edit({"add": json.loads(text)}).add
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DecodeError(f"no clusters: {error}") from error
 
 
 def encode(edit: Edit, *, first: bool = False) -> bytes:

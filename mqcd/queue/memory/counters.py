@@ -1,7 +1,7 @@
 """What the areas hold, counted as it changes, so that no gauge needs a scan.
 
 Counts and octets are exact. The oldest time of acceptance is exact for entries and for untouched
-clusters; for a cluster that has been taken from it may be too old until the cluster ends.
+clusters; for one that has been taken from or divided it may be too old until that ends.
 """
 
 from __future__ import annotations

@@ -101,6 +101,8 @@ class Shard:
     """Domains some of whose mail at rest an evacuation moves at this moment: it cannot be claimed."""
     divisions: int = 0
     """Clusters that batches have made in this run."""
+    replaced: int = 0
+    """Clusters in memory are those behind REPLACE frames up to this sequence."""
     chores: set[asyncio.Task[None]] = field(default_factory=set)
     """What is to be done later."""
 

@@ -19,7 +19,8 @@ from mqcd.core.errors import DecodeError
 from mqcd.core.model import AreaStats
 from mqcd.core.selecting.parts import Key, most_of, no_place, number_of, parse_key, show_key, words_of
 from mqcd.core.selecting.selection import Selection
-from mqcd.queue.format.record import chooser, halves, verify_all
+from mqcd.queue.format.choosing import chooser
+from mqcd.queue.format.record import halves, verify_all
 from mqcd.queue.reading.snapshot import Snapshot
 
 _RECEIVED = 14

@@ -141,5 +141,5 @@ class LiveIndex(Fold[SegmentIndex]):
 
         One that has ended was taken from before: each edit holds the sequence up to which all was durable.
         """
-        unlisted = self.taken_at.keys() - state.clusters.keys()
+        unlisted = self.taken_at.keys() - self.clusters(state).keys()
         return any(self.taken_at[name] > state.sequence for name in unlisted)

@@ -34,8 +34,9 @@ from mqcd.queue.clusters.file import HEAD, OtherVersion, check_first_line
 from mqcd.queue.clusters.quarantine import place_of
 from mqcd.queue.disk.vacancy import check_vacant
 from mqcd.queue.format import filenames
+from mqcd.queue.format.choosing import chooser
 from mqcd.queue.format.frame import Locator
-from mqcd.queue.format.record import Glance, chooser, parse, verify_all
+from mqcd.queue.format.record import Glance, parse, verify_all
 from mqcd.queue.manifest import log as manifests
 from mqcd.queue.manifest.log import ManifestState
 from mqcd.queue.reading.live_index import MOVED_ON, LiveIndex, SegmentIndex, check_same, open_segment
@@ -119,6 +120,7 @@ class Snapshot:
         for _ in range(_TRIES):
             self._state, self._index = state, LiveIndex()
             self._read_checked()
+            self._clusters = self._index.clusters(state)
             if not self._index.takes_beyond(state):
                 return
             state = self._read_manifest()
@@ -263,7 +265,7 @@ class Snapshot:
         """The clusters that may hold something selected."""
         before, where = selection.received_before, selection.where
         likely = where.on_some(("area",), attrgetter) if where is not None else None
-        for name, cluster in self._state.clusters.items():
+        for name, cluster in self._clusters.items():
             if (
                 selection.area not in (None, cluster.area)
                 or (before is not None and cluster.received >= before)
@@ -282,7 +284,9 @@ class Snapshot:
                 missing -= len(lines)
                 yield lines
         except FileNotFoundError as error:
-            if listed.name not in self._read_manifest().clusters:
+            state = self._read_manifest()
+            known = listed.name in self._state.clusters or state.first_live != self._state.first_live
+            if known and listed.name not in state.clusters:
                 # It had ended, and the server has removed it: only after the edit that says so.
                 raise StoreBusy(MOVED_ON) from error
         except OSError as error:
@@ -312,7 +316,7 @@ class Snapshot:
 
     def stats(self) -> dict[Area, AreaStats]:
         totals = {area: [0, 0, 0] for area in Area}
-        for name, cluster in self._state.clusters.items():
+        for name, cluster in self._clusters.items():
             take = self._index.takes.get(name)
             left, octets = (take.left, take.octets) if take else (cluster.left, cluster.octets)
             if left:

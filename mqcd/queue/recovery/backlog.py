@@ -19,7 +19,6 @@ from mqcd.core.model import Area
 from mqcd.queue.clusters.file import check_version
 from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
-from mqcd.queue.format.frame import Take
 from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import slices
@@ -62,7 +61,7 @@ async def bring_in(shard: Shard, backlog: Backlog) -> None:
     )
     shard.figures.quarantined += len(replay.damage)
     cut_off = await _place_entries(shard, backlog, found.entries)
-    _place_clusters(shard, replay.takes)
+    _place_clusters(shard, replay)
     await _with_reserve(shard, lambda: salvage(shard, replay, cut_off))
     await _with_reserve(shard, lambda: note_unknown(shard, [entry for entry in cut_off if entry.begun]))
     totals = sum([segment.totals for segment in backlog.chain], shard.manifest.state.totals)
@@ -154,17 +153,18 @@ async def _with_reserve(shard: Shard, work: Callable[[], Awaitable[None]]) -> No
         await work()
 
 
-def _place_clusters(shard: Shard, takes: dict[str, Take]) -> None:
+def _place_clusters(shard: Shard, replay: LiveEntries) -> None:
     """Put the clusters into memory, each with the cursor that the journal says; nothing is written."""
-    state = shard.manifest.state
-    for cluster in state.clusters.values():
-        take = takes.get(cluster.name)
+    state, index = shard.manifest.state, shard.cluster_index
+    shard.replaced = max([state.replaced, *(at for at, _ in replay.made.values())])
+    for cluster in replay.clusters(state).values():
+        take = replay.takes.get(cluster.name)
         if take is not None and take.cursor >= cluster.cursor:
             cluster = replace(cluster, cursor=take.cursor, left=take.left, octets=take.octets)
-            shard.cluster_index.changed.add(cluster.name)
+            index.changed.add(cluster.name)
         shard.accounts.add_cluster(cluster)
-        shard.cluster_index.add(cluster)
-        if not cluster.left:
-            shard.cluster_index.changed.add(cluster.name)
+        index.add(cluster)
+        if not cluster.left or cluster.name not in state.clusters:
+            index.changed.add(cluster.name)
     # Also for entries: the clock may have leapt since they were taken in.
     shard.bring_forward()

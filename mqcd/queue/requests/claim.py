@@ -25,7 +25,7 @@ from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.turns import Places
 from mqcd.queue.memory.ready import is_old
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.load import LOADED_AT_ONCE, RETRY_MS, Loader, Passing, Skip, may_claim
+from mqcd.queue.requests.load import RETRY_MS, Loader, Passing, Skip, may_claim
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry
 
@@ -139,13 +139,8 @@ class Claims:
         claim = _Claim(self._shard, self._shard.clock.now(), {}, None)
         return await claim.run(claim.these(wanted))
 
-    async def cluster(self, name: str) -> Sequence[Recipient]:
-        """Claim some records of a reserved cluster, due or not; none when the journal takes nothing now."""
-        claim = _Claim(self._shard, _FOREVER, {}, None)
-        return await claim.run(claim.of_cluster(name))
-
     def give_back(self, recipients: Sequence[Recipient]) -> None:
-        """Release what `entries` or `cluster` has claimed."""
+        """Release what `entries` has claimed."""
         for recipient in recipients:
             entry = self._shard.active.pop(recipient.key)
             entry.on(Event.RELEASE)
@@ -269,11 +264,6 @@ class _Claim:
             if entry.resting:
                 entry.on(Event.CLAIM)
                 self._found.append(entry)
-
-    async def of_cluster(self, name: str) -> None:
-        """Load records of a cluster."""
-        if may_claim(self._shard):
-            await self._loader.load(name, LOADED_AT_ONCE, self._found)
 
     async def _new(self, room: int, found: list[JournalEntry]) -> None:
         waiting = self._shard.waiting

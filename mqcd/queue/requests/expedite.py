@@ -22,7 +22,7 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import describe
 from mqcd.disk.uncancellable import in_thread
 from mqcd.queue.format import record
-from mqcd.queue.format.record import chooser
+from mqcd.queue.format.choosing import chooser
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import slices
 from mqcd.queue.wal.entry_states import State

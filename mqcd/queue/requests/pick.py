@@ -1,9 +1,9 @@
-"""Picks what a batch applies to: claims all selected recipients, wherever their records are, some at a time.
+"""Picks what a batch applies to, wherever the records are, some at a time.
 
-Entries of the journal are claimed where they are. Of a cluster the helper makes two, the selected lines and
-the others, which one MANIFEST edit puts in its place; those with selected lines are then loaded whole. So the
-loop's work grows with what is selected and not with the queue, and no moment differs from any other: until it
-is loaded a record is in one cluster or in the other.
+Entries of the journal are claimed where they are; the caller settles them. Records in clusters
+stay there: the helper makes others of each cluster, of the selected lines as the batch changes them and
+of the rest, and one REPLACE frame puts them in its place. The helper also makes the frame's entries, which
+are the events; so the loop does little for each recipient, and no record moves to the journal.
 
 A recipient in flight is passed over, and counted. What claims load meanwhile is looked for once more at the
 end, among the entries that are newer than the beginning.
@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import cast
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
-from mqcd.core.model import Batch, Recipient
+from mqcd.core.model import Amended, Batch, Recipient
 from mqcd.core.ports import Picked
 from mqcd.core.queueing.amendment import APPLIES_TO, applies
 from mqcd.core.selecting.pattern import fits
@@ -26,8 +28,10 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.disk.uncancellable import uncancellable
 from mqcd.queue.clusters.file import queue_of
 from mqcd.queue.format import record
+from mqcd.queue.format.choosing import chooser
+from mqcd.queue.format.frame import Kind, Replacement, pack_replacement
 from mqcd.queue.helper.divide import Divide, Divided, Divisions
-from mqcd.queue.manifest.log import ClusterState, Edit
+from mqcd.queue.manifest.log import ClusterState, pack_clusters
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import slices
 from mqcd.queue.requests.claim import Claims
@@ -39,8 +43,10 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 250
 """Entries of the journal that are claimed together."""
-_CLUSTERS = 16
-"""Clusters that one task of the helper divides: they are read again if it dies."""
+TOGETHER = 2000
+"""Recipients in clusters whose frames become durable together, at least."""
+_OCTETS = 8 << 20
+"""Of the clusters that one task of the helper divides: it holds them in memory."""
 _ALL = 1 << 62
 _IN_FLIGHT = frozenset({State.CLAIMED, State.CARRYING, State.SETTLING})
 _RUN = 1_000_000_000
@@ -55,7 +61,7 @@ class Picking:
         self._claims = claims
         self._selection = selection
         self._batch = batch
-        self._chosen = record.chooser(selection)
+        self._chosen = chooser(selection)
         self._areas = APPLIES_TO[batch.action]
         self._left = _ALL if selection.limit is None else selection.limit
         self._room = asyncio.Event()
@@ -152,11 +158,12 @@ class Picking:
 
     def _unseen(self) -> list[str]:
         """Some clusters that may hold selected records."""
-        names = []
+        names, octets = [], 0
         for state in self._shard.cluster_index.clusters.values():
             if state.left and state.name not in self._seen and self._may_hold(state):
                 names.append(state.name)
-                if len(names) == _CLUSTERS:
+                octets += state.size
+                if octets >= _OCTETS:
                     break
         return names
 
@@ -169,22 +176,33 @@ class Picking:
         return not (held_for and selection.domain and ":" not in held_for) or fits(selection.domain, held_for)
 
     async def _from_clusters(self, names: Sequence[str]) -> AsyncGenerator[Picked, None]:
-        index = self._shard.cluster_index
-        chosen: list[str] = []
+        shard, index = self._shard, self._shard.cluster_index
+        waiting: deque[Divided] = deque()
         await self._claims.reserve(names)
         try:
-            divided = await self._divide([index.clusters[name] for name in names])
-            chosen = [state.name for each in divided for state in each.chosen]
-            index.give_back([name for name in names if name not in chosen])
-            for name in chosen:
-                if not self._left:
-                    break
-                async with aclosing(self._load(name)) as parts:
-                    async for part in parts:
-                        yield part
+            await self._until_ready()
+            waiting.extend(await self._divide([index.clusters[name] for name in names]))
+            while waiting:
+                await self._until_ready()
+                group = [waiting.popleft()]
+                while waiting and sum(len(each.before) for each in group) < TOGETHER:
+                    group.append(waiting.popleft())
+                changed, error = await self._replace(group)
+                self._left -= changed
+                yield Picked(changed=changed)
+                if error is not None:
+                    raise error
         finally:
-            index.give_back([*names, *chosen])
-            self._shard.notify()
+            for each in waiting:
+                self._drop(each)
+            index.give_back(names)
+            shard.notify()
+
+    async def _until_ready(self) -> None:
+        """Wait until the journal takes new work."""
+        while not may_claim(self._shard):
+            self._room.clear()
+            await self._room.wait()
 
     async def _divide(self, states: Sequence[ClusterState]) -> Sequence[Divided]:
         shard, settings = self._shard, self._shard.options.settings
@@ -193,54 +211,70 @@ class Picking:
             clusters=[state for state in states if state.left],
             selection=self._selection,
             batch=self._batch,
+            most=self._left,
+            latest=shard.latest_due(),
+            # The other part is for the frame's head.
+            room=shard.journal.largest_frame // 2,
             first=shard.manifest.state.epoch * _RUN + shard.divisions,
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,
+            holding=shard.options.schedule.holding,
         )
         done = cast("Divisions", await shard.helper.run(task))
         for text in done.unread:
             log.error("batch %s leaves out a cluster: %s; run `mqcd fsck`", self._batch.id, text)
-        cut = [each for each in done.divided if each.rest]
-        made = [state for each in cut for state in (*each.chosen, *each.rest)]
-        shard.divisions += len(made)
-        if cut:
-            replacing = asyncio.ensure_future(self._replace(cut, made))
-            try:
-                await asyncio.shield(replacing)
-            except asyncio.CancelledError:
-                # Memory follows the edit, also when the caller has been cancelled.
-                await uncancellable(replacing)
-                raise
+        shard.divisions += sum(len(each.changed) + len(each.rest) for each in done.divided)
         return done.divided
 
-    async def _replace(self, cut: Sequence[Divided], made: Sequence[ClusterState]) -> None:
-        """The new clusters instead of the old ones: one edit. Raises StoreUnavailable."""
-        shard, index = self._shard, self._shard.cluster_index
-        names = tuple(each.name for each in cut)
-        try:
-            # An evacuation's edit may hold states that were read before this one.
-            async with shard.retiring:
-                await shard.editing.commit(Edit(add=tuple(made), end=names))
-        except OSError as error:
-            # Until the disk says whether the edit happened, the records may be in either.
-            await shard.editing.certain(bool)
-            raise StoreUnavailable(f"the queue cannot be changed: {error}") from error
-        self._seen.update(state.name for state in made)
-        index.reserve([state.name for each in cut for state in each.chosen])
-        for each in cut:
-            index.divided(each.name, (*each.chosen, *each.rest))
-        for name in names:
-            shard.deleter.remove(shard.queue_root / name)
+    async def _replace(self, group: Sequence[Divided]) -> tuple[int, StoreUnavailable | None]:
+        """The new clusters instead of the old ones, by one frame each, which become durable together.
 
-    async def _load(self, name: str) -> AsyncGenerator[Picked, None]:
-        index = self._shard.cluster_index
-        while self._left and (state := index.clusters.get(name)) is not None and state.left:
-            while not may_claim(self._shard):
-                self._room.clear()
-                await self._room.wait()
-            before = state.cursor
-            found = await self._claims.cluster(name)
-            if found:
-                yield self._part(found)
-            elif (after := index.clusters.get(name)) is None or after.cursor == before:
-                return
+        How many recipients that has changed, and why not more.
+        """
+        frames = []
+        for each in group:
+            before = [record.parse(text) async for part in slices(each.before) for text in part]
+            frames.append(self._append(each, before))
+        together = asyncio.gather(*frames, return_exceptions=True)
+        try:
+            ends = await asyncio.shield(together)
+        except asyncio.CancelledError:
+            # Until it is known what has become of them no claim may read the old clusters.
+            await uncancellable(together)
+            raise
+        changed, failure = 0, None
+        for each, end in zip(group, ends, strict=True):
+            if end is None:
+                changed += len(each.before)
+                continue
+            if not isinstance(end, StoreUnavailable):
+                raise end
+            failure = end
+            self._shard.journal.trouble.when_certain(partial(self._drop, each))
+        return changed, failure
+
+    def _append(self, divided: Divided, before: Sequence[Recipient]) -> asyncio.Future[None]:
+        """The frame of one of them."""
+        shard, why = self._shard, Amended(batch=self._batch)
+        made = (*divided.changed, *divided.rest)
+        old = shard.cluster_index.clusters[divided.name]
+        head = pack_replacement(Replacement(old.name, old.size, pack_clusters(made)))
+        at = shard.clock.now()
+
+        def placed(_segment: Segment, _ordinal: int, _body: int, sequence: int) -> None:
+            shard.accounts.take(old.area, old.left, old.octets)
+            for state in made:
+                shard.accounts.add_cluster(state)
+            shard.cluster_index.replaced(old.name, divided.changed, divided.rest)
+            shard.replaced = sequence + len(before)
+            # A frame has not room for everything: then the rest is looked at again.
+            self._seen.update(each.name for each in (divided.changed if divided.more else made))
+            for recipient in before:
+                shard.observer.amended(at, recipient, why)
+
+        return shard.journal.append(Kind.REPLACE, [head, divided.entries], len(before), at, placed)
+
+    def _drop(self, divided: Divided) -> None:
+        """What was made is no part of the queue, and never will be."""
+        for state in (*divided.changed, *divided.rest):
+            self._shard.deleter.remove(self._shard.queue_root / state.name)

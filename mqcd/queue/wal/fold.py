@@ -24,9 +24,11 @@ from mqcd.queue.format.frame import (
     Take,
     read_begun,
     read_entries,
+    read_replacement,
     read_take,
 )
 from mqcd.queue.format.transitions import VERB_OF, WITH_ENTRIES, submissions
+from mqcd.queue.manifest.log import ClusterState, ManifestState, read_clusters
 from mqcd.queue.wal.scan import Damage, Frame, scan
 from mqcd.queue.wal.segments import Segment
 
@@ -59,7 +61,14 @@ class Fold(ABC, Generic[Kept]):
         """Last state of each cluster that was taken from."""
         self.taken_at: dict[str, int] = {}
         """By cluster, the sequence behind that frame."""
+        self.made: dict[str, tuple[int, ClusterState]] = {}
+        """Clusters that REPLACE frames have made, each with the sequence behind its frame."""
         self.damage: list[Damage] = []
+
+    def clusters(self, state: ManifestState) -> dict[str, ClusterState]:
+        """Those of a MANIFEST, and those that frames have made since; all as they were then, see `takes`."""
+        since = {name: made for name, (at, made) in self.made.items() if at > state.replaced}
+        return {**since, **state.clusters}
 
     @abstractmethod
     def open(self, segment: Segment) -> Kept:
@@ -89,10 +98,19 @@ class Fold(ABC, Generic[Kept]):
             self._begin(segment, frame)
         elif kind is Kind.TAKE:
             take, offset = read_take(frame.body)
-            self.takes[take.cluster] = take
-            self.taken_at[take.cluster] = header.sequence + header.entries
+            self._took(frame, take)
+        elif kind is Kind.REPLACE:
+            replacement, offset = read_replacement(frame.body)
+            made = read_clusters(replacement.made)
+            # As if all of it had been taken: so it ends as any other.
+            self._took(frame, Take(replacement.cluster, replacement.size, 0, 0))
+            self.made.update({each.name: (header.sequence + header.entries, each) for each in made})
         if kind in WITH_ENTRIES:
             self._change(segment, frame, ordinal, offset)
+
+    def _took(self, frame: Frame, take: Take) -> None:
+        self.takes[take.cluster] = take
+        self.taken_at[take.cluster] = frame.header.sequence + frame.header.entries
 
     def _begin(self, segment: Segment, frame: Frame) -> None:
         for attempt in read_begun(frame.body, frame.header.entries)[1]:

@@ -16,7 +16,7 @@ from mqcd.queue.wal.segments import Segment
 ALL = frozenset(Kind)
 HAPPENED = frozenset((Kind.SETTLE, Kind.PARK, Kind.REPORT, Kind.NOTE))
 """What must not be refused: it waits for as long as nothing can be written."""
-MORE = frozenset((Kind.ACCEPT, Kind.TAKE))
+MORE = frozenset((Kind.ACCEPT, Kind.TAKE, Kind.REPLACE))
 """New work: refused while the ring is full; all other frames record what has happened already."""
 FULL = "the journal is full until older segments have been evacuated"
 """Why a segment that cannot begin refuses what it would hold."""

@@ -220,7 +220,7 @@ class Batches:
                 await self._settle([
                     Settlement(recipient=each, verdict=Amended(batch=batch)) for each in part.recipients
                 ])  # fmt: skip
-                outcome.changed += len(part.recipients)
+                outcome.changed += part.changed + len(part.recipients)
                 outcome.trouble = ""
         try:
             await asyncio.to_thread(self._forget, order, outcome)

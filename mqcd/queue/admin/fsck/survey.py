@@ -207,6 +207,7 @@ class _Survey:
             self._wrong(Kind.FRAME, each.path, f"{text}; the next start moves them to quarantine")
         for entry in replay.entries(segments):
             self._take_entry(entry, segments)
+        state.clusters = replay.clusters(state)
         for name, take in replay.takes.items():
             known = state.clusters.get(name)
             if known is not None and take.cursor >= known.cursor:

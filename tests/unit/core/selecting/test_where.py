@@ -19,6 +19,7 @@ from mqcd.core.selecting.where_fields import FIELDS, IN
 from mqcd.core.smtp.classes import OutcomeClass
 from mqcd.core.smtp.marks import Marks
 from mqcd.queue.format import record
+from mqcd.queue.format.choosing import chooser
 from tests.fakes.clock import START_MS
 from tests.unit.queue.support import SPID, addresses, recipient, recipients, texts
 
@@ -230,7 +231,7 @@ def test_its_text_says_all_of_it(where: Where) -> None:
 
 @given(wheres, recipients)
 def test_a_record_is_selected_as_its_recipient(where: Where, given_record: Recipient) -> None:
-    chosen = record.chooser(Selection(where=where))
+    chosen = chooser(Selection(where=where))
     assert chosen is not None
     assert chosen(record.verify(record.encode(given_record))) is where.matches(given_record)
 
@@ -274,7 +275,7 @@ def test_a_selection_with_one_is_not_everything() -> None:
 
 
 def test_fields_of_a_record_that_cannot_be_are_decode_errors() -> None:
-    chosen = record.chooser(Selection(where=parse_where("attempts > 2", NOW)))
+    chosen = chooser(Selection(where=parse_where("attempts > 2", NOW)))
     assert chosen is not None
     text = record.verify(record.encode(recipient(attempts=7)))
     with pytest.raises(DecodeError, match="cannot be"):

@@ -90,11 +90,15 @@ async def test_a_cancelled_claim_waits_for_its_thread(rig: Rig, monkeypatch: pyt
     assert ended.is_set()
 
 
-async def test_a_divided_cluster_is_changed_no_more(rig: Rig) -> None:
+async def test_a_replaced_cluster_ends_and_the_rest_keeps_its_rushes(rig: Rig) -> None:
     name = await put_off(rig)
-    index = rig.shard.cluster_index
-    taken = index.read(name, 1, rig.clock.now() + HOUR, 1 << 16)
-    index.advance(taken.state)
-    part = replace(taken.state, name=f"{name}-part")
-    index.divided(name, [part])
-    assert index.changed <= index.clusters.keys()
+    index, now = rig.shard.cluster_index, rig.clock.now()
+    old = index.clusters[name]
+    index.expedite(name, None, now, old.size)
+    held = replace(old, name=f"held/+/{name.rpartition('/')[2]}", due=0)
+    rest = replace(old, name=f"{name}-rest")
+    index.replaced(name, [held], [rest])
+    assert index.clusters[name].left == 0
+    assert (index.clusters[held.name].due, index.clusters[rest.name].due) == (0, now)
+    assert index.changed == {name, held.name, rest.name}
+    assert index.first_due(now) == rest.name

@@ -1,0 +1,93 @@
+"""What a batch makes of records in clusters: by frames, whatever has room in one, and none of it lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.events import Verb
+from mqcd.core.model import Action, Area
+from mqcd.core.selecting.selection import Selection
+from mqcd.queue.admin.fsck.survey import survey
+from tests.contract.harness import HOUR
+from tests.contract.mail import batch, carry_out, deferred
+from tests.unit.queue.support import Rig
+
+MANY = 40
+
+
+async def in_clusters(rig: Rig) -> None:
+    """Deferred mail of two domains, all of it in clusters."""
+    for domain in ("x.example", "y.example"):
+        await rig.post.send(*(f"u{number}@{domain}" for number in range(MANY // 2)))
+    now = rig.clock.now()
+    for number, recipient in enumerate(await rig.post.claim_all()):
+        await rig.post.settle(deferred(now + HOUR + number * 60_000), recipient)
+    await rig.evacuate()
+
+
+def areas(rig: Rig) -> dict[Area, int]:
+    return {area: each.recipients for area, each in rig.store.stats().items() if each.recipients}
+
+
+async def test_records_of_clusters_are_changed_without_the_journal(rig: Rig) -> None:
+    await in_clusters(rig)
+    order = batch(Action.HOLD, rig.post)
+    assert await carry_out(rig.store, order, Selection(domain="x.example")) == (MANY // 2, 0)
+    assert areas(rig) == {Area.DEFERRED: MANY // 2, Area.HELD: MANY // 2}
+    assert not rig.shard.ring.entries
+    assert rig.observer.count(Verb.HELD) == MANY // 2
+    assert survey(rig.disk, rig.options).ok
+    await rig.evacuate()
+    assert rig.shard.manifest.state.replaced == rig.shard.replaced > 0
+    assert survey(rig.disk, rig.options).ok
+    assert areas(rig) == {Area.DEFERRED: MANY // 2, Area.HELD: MANY // 2}
+
+
+async def test_a_limit_is_kept_over_clusters(rig: Rig) -> None:
+    await in_clusters(rig)
+    assert await carry_out(rig.store, batch(Action.HOLD, rig.post), Selection(limit=7)) == (7, 0)
+    assert areas(rig) == {Area.DEFERRED: MANY - 7, Area.HELD: 7}
+
+
+async def test_what_has_no_room_in_a_frame_takes_several(rig: Rig) -> None:
+    await in_clusters(rig)
+    rig.shard.journal.largest_frame = 1000
+    assert await carry_out(rig.store, batch(Action.HOLD, rig.post)) == (MANY, 0)
+    assert rig.shard.divisions > MANY // 4
+    assert areas(rig) == {Area.HELD: MANY}
+
+
+async def test_a_frame_that_fails_leaves_the_clusters(rig: Rig) -> None:
+    await in_clusters(rig)
+    before = await rig.post.scan()
+    order = batch(Action.REMOVE, rig.post)
+    rig.disk.fail("datasync", "*/journal/*", times=2)
+    acting = asyncio.ensure_future(carry_out(rig.store, order))
+    while not acting.done():
+        rig.clock.advance(1)
+        await asyncio.sleep(0)
+    with pytest.raises(StoreUnavailable):
+        await acting
+    assert await rig.post.scan() == before
+    rig.clock.advance(10_000)
+    while rig.shard.journal.trouble.failures:
+        await asyncio.sleep(0)
+    await rig.shard.deleter.settled()
+    assert set(rig.clusters()) == set(rig.shard.cluster_index.clusters)
+    assert await carry_out(rig.store, order) == (MANY, 0)
+    assert areas(rig) == {Area.REMOVED: MANY}
+
+
+async def test_a_kill_before_the_next_evacuation_keeps_the_change(rig: Rig) -> None:
+    await in_clusters(rig)
+    assert await carry_out(rig.store, batch(Action.HOLD, rig.post), Selection(domain="x.example")) == (20, 0)
+    after = await rig.killed()
+    assert areas(after) == {Area.DEFERRED: MANY // 2, Area.HELD: MANY // 2}
+    await after.evacuate()
+    assert survey(after.disk, after.options).ok
+    undo = batch(Action.UNDO, after.post, id="undo-1", target="hold-1")
+    assert await carry_out(after.store, undo) == (20, 0)
+    assert areas(after) == {Area.DEFERRED: MANY}
