@@ -12,10 +12,14 @@ ENTRIES = 10_000
 
 @lru_cache(maxsize=1024)
 def client_network(client: str) -> str:
-    """What counts as one client: an IPv4 address; of IPv6 a /64, the block that one client usually has."""
+    """What counts as one client: an IPv4 address; of IPv6 a /64, the block that one client usually has; a
+    name that is no address by itself."""
     if ":" not in client:
         return client
-    return str(ipaddress.ip_network(f"{client}/64", strict=False))
+    try:
+        return str(ipaddress.ip_network(f"{client}/64", strict=False))
+    except ValueError:
+        return client
 
 
 @lru_cache(maxsize=1024)

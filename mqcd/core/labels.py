@@ -9,7 +9,7 @@ from __future__ import annotations
 from urllib.parse import quote, unquote
 
 _PLAIN = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
-TENANT, MESSAGE_ID, LIST_ID, TAG = "tenant", "message-id", "list-id", "tag"
+TENANT, MESSAGE_ID, LIST_ID, TAG, HOLD = "tenant", "message-id", "list-id", "tag", "hold"
 
 
 def label(name: str, value: str) -> str:

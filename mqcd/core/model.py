@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mqcd.core.address import domain_of
-from mqcd.core.labels import TENANT, value_of
+from mqcd.core.labels import HOLD, TENANT, value_of
 from mqcd.core.smtp.reply import Reply
 
 MAX_STORED_REPLY = 200
@@ -92,6 +92,11 @@ class Envelope:
     """Names the session that it came in by, for log and event; the record does not keep it."""
     message_id: str = field(default="", compare=False)
     """The field of its header, for the same; the record does not keep it."""
+
+    @property
+    def hold(self) -> str:
+        """The name that it was accepted under to be held, "" = none."""
+        return value_of(self.labels, HOLD) if HOLD in self.labels else ""
 
     @property
     def tenant(self) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mqcd.config.advice import Advice
 from mqcd.config.problems import BadConfiguration
-from mqcd.config.settings import LOCAL, Settings, Suppressing
+from mqcd.config.settings import Settings, Suppressing
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, Observer, Resolver
@@ -163,8 +163,9 @@ class Server:
             role=self._role,
             balance=self._balance,
         )
-        if not settings.queue.read_only and (self._role is None or self._role.shard == 0):
-            self.local = LocalMail(settings, self.store, doors.taker, self._clock, observer, doors.capacity)
+        if not settings.queue.read_only:
+            parts, first = (self._clock, observer, doors.capacity), not (self._role and self._role.shard)
+            self.local = LocalMail(settings, self.store, doors.taker, *parts, serves=first)
         self._all_doors = doors.listeners if self.local is None else [*doors.listeners, self.local.door]
         return doors
 
@@ -287,12 +288,10 @@ class Server:
 
     async def _listen_to_programs(self) -> None:
         if self.local is not None:
-            self.local.bind(self._conf)
-            await self.local.door.start()
-            self._log_event("listening", name=LOCAL, address=str(self.local.path))
+            await self.local.listen(self._conf, self._log_event)
 
     async def _open_maildrop(self) -> None:
-        if self.local is not None:
+        if self.local is not None and self.local.serves:
             await self.local.maildrop.recover()
             self.guard.spawn(_MAILDROP, self.local.maildrop.run())
 

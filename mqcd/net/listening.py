@@ -76,7 +76,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._rests: set[asyncio.Task[None]] = set()
         self._silent_until = 0
-        name = sockets[0].getsockname()
+        name = sockets[0].getsockname() if sockets else None
         self.port: int = name[1] if isinstance(name, tuple) else 0
         """Of the first; 0 for a unix socket."""
 

@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from mqcd.core.queueing.spid import parse_spid, shard_of
 from tests.e2e.conftest import MakeServer
 from tests.e2e.kit import mail
-from tests.e2e.kit.plan import Plan
+from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Server, children
 from tests.e2e.kit.waiting import DEADLINE, poll
@@ -145,3 +147,28 @@ def test_live_events_pass_as_they_come(make_server: MakeServer) -> None:
         assert json.loads(seen.removeprefix("data:"))["recipient"] == "a@b.test"
         assert server.stop() == 0
         assert following.wait(DEADLINE) == 0
+
+
+def test_a_batch_stays_held_until_it_is_released(make_server: MakeServer, receiver: Receiver) -> None:
+    senders = '<senders><sender user="token:inject" addresses="*"/></senders>'
+    plan = Plan(relays=relay(receiver.port), queue={"shards": 2}, ops=PAGE, local=senders)
+    server = started(make_server(plan))
+    injector, operator = token(server, "inject"), token(server, "operate")
+    for number in range(6):
+        message = {"from": "me@here.test", "to": [f"a{number}@b.test"], "content": "Subject: x\n\ny\n"}
+        body = post({**message, "hold": "spring-7" if number < 4 else "other", "key": f"k{number}"})
+        status, said = curl(server, "/v1/messages", *body, token=injector)
+        assert (status, json.loads(said)["recipients"][0]["accepted"]) == (200, True), said
+    held = json.loads(curl(server, "/v1/recipients?where=area+%3D+held", token=operator)[1])["rows"]
+    assert {shard_of(parse_spid(row["spid"])) for row in held} == {0, 1}
+    assert curl(server, "/v1/count?where=hold+%3D+spring-7", token=operator)[1].startswith('{"recipients":4')
+    now = int(time.time() * 1000)
+    order = {"selection": {"where": "hold = spring-7", "now": now}, "reason": "checked"}
+    assert curl(server, "/v1/batch", *post({"action": "release", **order}), token=operator)[0] == 200
+    for number in range(4):
+        receiver.to(f"a{number}@b.test")
+    order["selection"] = {"where": "hold = other", "now": now}
+    assert curl(server, "/v1/batch", *post({"action": "remove", **order}), token=operator)[0] == 200
+    server.metric("mqcd_queue_recipients{held}", 0)
+    assert receiver.count("a4@b.test") == 0
+    assert server.stop() == 0

@@ -88,7 +88,9 @@ def parked(recipient: Recipient, until: int) -> Recipient:
 
 def arrived(recipient: Recipient, now: int, holding: Holding) -> Recipient:
     """The record of new mail: mail to be released later (RFC 4865) waits as if it had been given back, that
-    for a domain to be held, or to be collected by ATRN, is held."""
+    for a domain to be held, or to be collected by ATRN, is held; so is what was given to be held."""
+    if recipient.envelope.hold:
+        return replace(recipient, area=Area.HELD)
     mode = holding.mode(recipient.domain) if holding else None
     if mode is HoldMode.HOLD:
         return replace(recipient, area=Area.HELD)

@@ -15,7 +15,7 @@ from typing import Any
 from mqcd.core.address import domain_of, normal_domain
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import site_of
-from mqcd.core.labels import LIST_ID, MESSAGE_ID, TAG, TENANT, value_of
+from mqcd.core.labels import HOLD, LIST_ID, MESSAGE_ID, TAG, TENANT, value_of
 from mqcd.core.model import Area
 from mqcd.core.queueing.spid import parse_spid
 from mqcd.core.selecting.pattern import matcher
@@ -199,6 +199,7 @@ FIELDS: Mapping[str, Field | None] = {
     "class": Field(_words(OutcomeClass), ("code", "status"), lambda _: _outcome),
     "size": Field(_SIZE, ("size",)),
     "tag": _labelled(TAG, _TEXT),
+    "hold": _labelled(HOLD, _TEXT),
     "message-id": _labelled(MESSAGE_ID, _NAME),
     "list-id": _labelled(LIST_ID, _NAME),
 }

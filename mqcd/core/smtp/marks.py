@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from mqcd.core.display import printable
-from mqcd.core.labels import LIST_ID, MESSAGE_ID, TAG, TENANT, label
+from mqcd.core.labels import HOLD, LIST_ID, MESSAGE_ID, TAG, TENANT, label
 
 MAX_OCTETS = 250
 """Of a field that is kept."""
@@ -30,13 +30,16 @@ class Marks(NamedTuple):
     list_id: str = ""
     tag: str = ""
 
-    def labels(self, tenant: str = "") -> str:
-        """The labels of a message, see `core.labels`; of names in angle brackets without these."""
+    def labels(self, tenant: str = "", hold: str = "") -> str:
+        """The labels of a message, see `core.labels`; `hold`: the name that it is held under.
+
+        Of names in angle brackets without these."""
         words = (
             label(TENANT, tenant),
             label(MESSAGE_ID, _bare(self.message_id)),
             label(LIST_ID, _bare(self.list_id)),
             label(TAG, self.tag),
+            label(HOLD, hold),
         )
         return " ".join(filter(None, words))
 

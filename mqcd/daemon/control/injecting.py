@@ -3,7 +3,8 @@
 It goes through the door of local mail (`submit/local`), so filter, size, sender rights and refusals are those
 of `mqcd sendmail`: a user of this machine sends as itself, a token of the API as the user `token:NAME`, which
 `senders` may name. What is answered is durable. The field X-mqcd-Key of the message, or of the request, names
-it: the same key again gives the same answer, and no second message.
+it: the same key again gives the same answer, and no second message. With `hold` it is accepted as held, under
+that name: an action over `hold = NAME` releases or removes all of them as one batch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
@@ -26,6 +29,11 @@ from mqcd.sendmail.letter import Letter, normal_lines
 from mqcd.submit.esmtp.caller import Caller
 
 _QUEUED = re.compile(r"queued as ([0-9A-F]{16})")
+_HOLD = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+MOST = 64 << 20
+"""Octets of a message, where maxmsgsize allows more."""
+_ENVELOPE = 1 << 20
+"""Octets of a request besides its message."""
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f<>]")
 
 
@@ -44,12 +52,14 @@ class Injecting:
         if local is None:
             raise StoreUnavailable("this process takes no programs' mail")
         async with self._turn:
-            sender, recipients, content, key = _read(request, await self._body(request, local))
-            letter = _letter(sender, recipients, content, key)
+            if (body := await self._body(request, local)) is None:
+                return refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {self._most(local)} octets")
+            given = _read(request, body)
+            letter = _letter(given)
             user = await asyncio.to_thread(user_of, request)
             ours, theirs = socket.socketpair()
             theirs.setblocking(False)
-            local.door.admit(theirs, "", Caller(user=user))
+            local.door.admit(theirs, "", Caller(user=user, hold=given.hold))
             try:
                 taken = await asyncio.to_thread(_submit, ours, letter, user)
             except Refused as error:
@@ -58,38 +68,69 @@ class Injecting:
                 raise StoreUnavailable(f"not taken now: {error}") from error
         return _answer(letter, taken)
 
-    async def _body(self, request: Request, local: LocalMail) -> bytes:
-        most = local.door.settings.server.maxmsgsize
-        if most and request.length > 2 * most:
-            raise DecodeError(f"more than maxmsgsize allows, {most} octets")
-        chunks = [chunk async for chunk in request.chunks] if request.chunks is not None else []
-        return b"".join(chunks)
+    def _most(self, local: LocalMail) -> int:
+        """Octets of a message: maxmsgsize, but never more than MOST, since each is held whole."""
+        return min(local.door.settings.server.maxmsgsize or MOST, MOST)
+
+    async def _body(self, request: Request, local: LocalMail) -> bytes | None:
+        """All of it; None = it is too long, and was read, so that its sender sees why."""
+        # What JSON escapes takes more octets than it stands for.
+        most = self._most(local) * (2 if _is_json(request) else 1) + _ENVELOPE
+        body, fits = bytearray(), request.length <= most
+        if request.chunks is not None:
+            async for chunk in request.chunks:
+                if fits:
+                    body += chunk
+        return bytes(body) if fits else None
 
 
-def _read(request: Request, body: bytes) -> tuple[str, list[str], bytes, str]:
-    """Sender, recipients, content and key. Raises DecodeError."""
-    if request.content_type.partition(";")[0].strip().lower() == JSON:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Given:
+    """What a request gives."""
+
+    sender: str
+    recipients: Sequence[str]
+    content: bytes
+    key: str
+    hold: str
+
+
+def _is_json(request: Request) -> bool:
+    return request.content_type.partition(";")[0].strip().lower() == JSON
+
+
+def _read(request: Request, body: bytes) -> _Given:
+    """Raises DecodeError."""
+    if _is_json(request):
         given = read_object(FIELDS, body)
-        return given["from"], given["to"], given["content"].encode(), given.get("key", "")
-    if "x-mqcd-from" not in request.fields:
+        words = {name: given.get(name, "") for name in ("key", "hold")}
+        return _Given(
+            sender=given["from"], recipients=given["to"], content=given["content"].encode(), **words
+        )
+    fields = request.fields
+    if "x-mqcd-from" not in fields:
         raise DecodeError("X-Mqcd-From: missing; or send application/json")
-    recipients = [each.strip() for each in request.fields.get("x-mqcd-to", "").split(",")]
-    return request.fields["x-mqcd-from"], recipients, body, request.fields.get("x-mqcd-key", "")
+    words = {name: fields.get(f"x-mqcd-{name}", "") for name in ("key", "hold")}
+    recipients = [each.strip() for each in fields.get("x-mqcd-to", "").split(",")]
+    return _Given(sender=fields["x-mqcd-from"], recipients=recipients, content=body, **words)
 
 
-def _letter(sender: str, recipients: list[str], content: bytes, key: str) -> Letter:
-    for address in (*recipients, sender):
+def _letter(given: _Given) -> Letter:
+    for address in (*given.recipients, given.sender):
         if _UNPRINTABLE.search(address):
             raise DecodeError(f"not an address: {address[:60]!r}")
-    if not recipients or not all(recipients):
+    if not given.recipients or not all(given.recipients):
         raise DecodeError("to: expected at least one address")
-    if _UNPRINTABLE.search(key):
+    if _UNPRINTABLE.search(given.key):
         raise DecodeError("key: expected one word")
-    octets = normal_lines(content, dots=True)
-    if key:
-        octets = b"X-mqcd-Key: %s\r\n" % key.encode() + octets
+    if given.hold and _HOLD.fullmatch(given.hold) is None:
+        raise DecodeError("hold: expected at most 64 letters, digits, and . _ : -")
+    octets = normal_lines(given.content, dots=True)
+    if given.key:
+        octets = b"X-mqcd-Key: %s\r\n" % given.key.encode() + octets
     body = "" if octets.isascii() else "8BITMIME"
-    return Letter(sender=sender, author=None, recipients=tuple(recipients), content=octets, body=body)
+    recipients = tuple(given.recipients)
+    return Letter(sender=given.sender, author=None, recipients=recipients, content=octets, body=body)
 
 
 def user_of(request: Request) -> str:

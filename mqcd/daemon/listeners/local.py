@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from mqcd.config.settings import Settings
@@ -41,9 +42,13 @@ class LocalMail:
         clock: Clock,
         observer: Observer,
         capacity: Capacity,
+        *,
+        serves: bool = True,
     ) -> None:
-        """`taker` takes the mail; `store` knows what the maildrop has brought before a crash."""
+        """`serves`: whether it has socket and maildrop; else only the API gives it mail. `taker` takes the
+        mail; `store` knows what the maildrop has brought before a crash."""
         local = settings.submit.local
+        self.serves = serves
         self.path = local.rootpath / SOCKET
         self.door = Door(
             listener_of(local, settings.application.announcehost),
@@ -65,7 +70,17 @@ class LocalMail:
         self._socket = ControlSocket(self.path, everybody=True)
         self._arrivals: set[asyncio.Task[None]] = set()
 
-    def bind(self, conf: Path | None) -> None:
+    async def listen(self, conf: Path | None, log_event: Callable[..., None]) -> None:
+        """Take mail. Raises ConfigError."""
+        if self.serves:
+            self._bind(conf)
+        else:
+            self.door.adopt([])
+        await self.door.start()
+        if self.serves:
+            log_event("listening", name=self.door.settings.name, address=str(self.path))
+
+    def _bind(self, conf: Path | None) -> None:
         """Make socket and maildrop. Raises ConfigError."""
         bound = self._socket.bind(place_of(conf, LOCAL))
         try:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -69,6 +69,8 @@ class Front:
         self._turn = asyncio.Lock()
         self._merger = Merger()
         self._merging = asyncio.Lock()
+        self._next = -1
+        """Place of the shard that took the last message of the API."""
 
     def for_ops(self) -> Mapping[str, Page]:
         """By path."""
@@ -339,14 +341,21 @@ class Front:
         return Answer(chunks=chunks, content_type=LINES if lines else EVENTS)
 
     async def _add_message(self, request: Request, _: Given) -> Answer:
-        """The first shard has the door of programs' mail."""
-        path = next(iter(self._paths.values()))
+        """Any shard takes it; the shards take turns. One that cannot be reached takes none of the body."""
         fields = {**request.fields, "content-type": request.content_type}
         fields.pop("x-mqcd-author", None)
         question = Question(target=request.path, by=request.by, method="POST", seconds=ACT_S, fields=fields)
-        reply = await read_whole(await begin(path, question, request.chunks, request.length))
+        unread, shards = _Unread(request.chunks), list(self._paths)
+        replies: dict[int, Reply] = {}
+        reply = Reply(status=0)
+        self._next = (self._next + 1) % len(shards)
+        for shard in (*shards[self._next :], *shards[: self._next]):
+            begun = await begin(self._paths[shard], question, unread, request.length)
+            replies[shard] = reply = await read_whole(begun)
+            if reply.status or unread.begun:
+                break
         if not reply.status:
-            raise Unanswered({0: reply})
+            raise Unanswered(replies)
         return Answer(status=HTTPStatus(reply.status), body=reply.body, content_type=reply.content_type)
 
     async def _add_rule(self, request: Request, given: Given) -> object:
@@ -366,6 +375,20 @@ class Front:
                 return json.loads(reply.body)
             silent[shard] = reply
         raise Unanswered(silent)
+
+
+class _Unread(AsyncIterator[bytes]):
+    """A body, and whether some of it has been read: then no other shard can get it."""
+
+    def __init__(self, chunks: AsyncIterator[bytes] | None) -> None:
+        self._chunks = chunks
+        self.begun = False
+
+    async def __anext__(self) -> bytes:
+        self.begun = True
+        if self._chunks is None:
+            raise StopAsyncIteration
+        return await anext(self._chunks)
 
 
 def _limited(order: Order, limit: int) -> Order:

@@ -84,7 +84,7 @@ class Acceptance:
             for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
         ]
         holding = self._shard.options.schedule.holding
-        if not (envelope.release or holding):
+        if not (envelope.release or holding or envelope.hold):
             return made
         now = self._shard.time.believed()
         return [arrived(recipient, now, holding) for recipient in made]

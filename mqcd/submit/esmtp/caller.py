@@ -12,6 +12,8 @@ class Caller:
 
     user: str = ""
     """The user; "" = not known. It needs no login, and may send to any domain."""
+    hold: str = ""
+    """Its mail is held under this name until an operator releases it; "" = it is not."""
     claim: Callable[[int], Awaitable[None]] | None = None
     """Called with the SPID of its message before the queue is given it. What this raises, the message is not
     taken for."""

@@ -288,7 +288,7 @@ def _envelope(
         dsn=transaction.parameters.dsn,
         release=transaction.release,
         priority=transaction.priority,
-        labels=marks.labels(tenant),
+        labels=marks.labels(tenant, dialogue.caller.hold),
         session=dialogue.session,
         message_id=marks.message_id,
     )

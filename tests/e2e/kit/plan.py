@@ -36,6 +36,8 @@ class Plan:
     """XML that stands beside them: the listener's TLS."""
     more_listeners: str = ""
     """Other listeners, as XML."""
+    local: str = ""
+    """What stands in the block of programs' mail, as XML."""
     deliver: Values = dataclasses.field(default_factory=dict)
     client: Values = dataclasses.field(default_factory=dict)
     client_elements: str = ""
@@ -98,7 +100,7 @@ class Plan:
 <server>
 {_elements(door)}{self.door_elements}</server>
 </listener>
-{self.more_listeners}</listeners></submit>
+{self.more_listeners}</listeners><local>{self.local}</local></submit>
 <deliver>
 {_elements(self.deliver)}<client>
 {_elements(self.client)}{self.client_elements}</client>

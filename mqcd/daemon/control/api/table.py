@@ -122,7 +122,7 @@ QUEUE: Table = {
             body=Body.STREAM,
             takes=[JSON, MESSAGE],
             answer=answers.ADDED,
-            errors=[HTTPStatus.UNPROCESSABLE_ENTITY],
+            errors=[HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY],
         )
     },
     "/v1/messages/{spid}": {

@@ -45,6 +45,7 @@ _GLOSSES: Mapping[str, str] = {
     "class": "subject of the last reply",
     "size": "of the message",
     "tag": "of the message",
+    "hold": "name that it was given to be held",
     "message-id": "of the header",
     "list-id": "of the header",
 }

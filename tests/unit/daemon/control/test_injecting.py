@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from mqcd.core.events import Verb
+from mqcd.core.model import Area
 from mqcd.core.queueing.spid import format_spid
+from mqcd.core.selecting.selection import Selection
+from mqcd.core.selecting.where import parse_where
 from mqcd.daemon.control.injecting import user_of
 from mqcd.net.credentials import user_name
 from mqcd.ops.http.server import Request
@@ -87,6 +90,36 @@ async def test_a_key_gives_one_message(tmp_path: Path) -> None:
         first = await ask(house, MESSAGE, **envelope)
         assert await ask(house, MESSAGE, **envelope) == first
         assert house.observer.count(Verb.ACCEPTED) == 1
+
+
+async def test_a_message_is_held_under_a_name(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        for number, hold in enumerate(("spring-7", "spring-7", "other", "")):
+            fields = {"from": "me@here.example", "to": [f"a{number}@x.example"], "content": MESSAGE.decode()}
+            body = json.dumps({**fields, "hold": hold} if hold else fields).encode()
+            assert (await ask(house, body, Content_Type="application/json"))[0] == 200
+        found = Selection(where=parse_where("hold = spring-7", 0))
+        held = [each async for each in house.server.store.scan(found)]
+        assert [(each.area, each.due, each.address) for each in held] == [
+            (Area.HELD, 0, "a0@x.example"),
+            (Area.HELD, 0, "a1@x.example"),
+        ]
+
+
+async def test_one_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        limit = house.server.settings.submit.local.maxmsgsize
+        envelope = {"X_Mqcd_From": "me@here.example", "X_Mqcd_To": "a@x.example"}
+        status, text = await ask(house, bytes(limit + (2 << 20)), **envelope)
+        assert (status, str(limit) in text) == (413, True)
+
+
+@pytest.mark.parametrize("hold", ["a b", "x" * 65, "a=b"])
+async def test_a_hold_is_one_plain_word(tmp_path: Path, hold: str) -> None:
+    async with running(tmp_path) as house:
+        envelope = {"X_Mqcd_From": "me@here.example", "X_Mqcd_To": "a@x.example", "X_Mqcd_Hold": hold}
+        status, text = await ask(house, MESSAGE, **envelope)
+        assert (status, text.startswith("hold:")) == (400, True)
 
 
 @pytest.mark.parametrize(
