@@ -41,6 +41,7 @@ from mqcd.daemon.derived import (
     suppressions_of,
 )
 from mqcd.daemon.doors import Doors
+from mqcd.daemon.feeds.figures import Feeds
 from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.host.descriptors import Shares, divide, limit
 from mqcd.daemon.host.guard import Guard, within
@@ -190,6 +191,7 @@ class Server:
             keeping=self.keeping,
             switches=self._switches,
             local=self.local,
+            feeds=Feeds(self.settings) if self.local is not None and self.local.serves else None,
         )
 
     def _make_held(self, role: Role | None) -> HeldRequests:

@@ -113,6 +113,7 @@ class Feed:
         """Hand a portion over, however long that takes. Raises OSError."""
         wait = FIRST_WAIT_MS
         since = position.since
+        after = portion.after
         while True:
             try:
                 await self._sink.send(portion.lines)
@@ -122,6 +123,10 @@ class Feed:
                 log.warning(
                     "feed %s: %d events are not taken: %s", self._terms.name, len(portion.lines), text
                 )
+                # Files that come meanwhile may be removed before it is their turn.
+                position, after = await asyncio.to_thread(
+                    lambda *both: tuple(map(self._reader.marked, both)), position, after
+                )
                 failed = replace(position, error=text, since=since)
                 await asyncio.to_thread(self._positions.save, self._terms.name, failed)
                 await self._clock.sleep(max(int(wait * (1 - self._chance() / 4)), error.wait_ms))
@@ -129,4 +134,4 @@ class Feed:
             else:
                 if since:
                     log.warning("feed %s: the receiver takes events again", self._terms.name)
-                return replace(portion.after, error="", since=0)
+                return replace(after, error="", since=0)

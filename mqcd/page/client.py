@@ -27,8 +27,9 @@ ASK_S = 10.0
 """How long the server may take to begin an answer, and each further piece of it."""
 ACT_S = 600.0
 """The same where it changes something, which may be much."""
-AT_ONCE = 6
-"""Questions under way; others wait. The control socket has connections for twelve, commands included."""
+QUICK, SEARCHES, UPLOADS = 4, 3, 2
+"""Questions of each kind under way; others of the kind wait. Of the connections of the control socket
+(`AT_ONCE` of `net.control.socket_file`) some are left for commands."""
 _PIECE = 1 << 16
 MOST_OCTETS = 16 << 20
 """Of an answer that is held whole."""
@@ -136,7 +137,7 @@ class ControlClient:
 
     def __init__(self, path: Path, *, ask_s: float = ASK_S, act_s: float = ACT_S) -> None:
         self._path = path
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._quick, self._searches, self._uploads = map(asyncio.Semaphore, (QUICK, SEARCHES, UPLOADS))
         self._ask_s, self._act_s = ask_s, act_s
 
     async def get(self, path: str, query: Mapping[str, str] = {}) -> Answer:
@@ -163,13 +164,20 @@ class ControlClient:
         """See `Client`."""
         quick = question.method in ("GET", "HEAD") and not question.searches
         seconds = self._ask_s if quick else self._act_s
-        async with nullcontext() if question.live else self._turns:
+        async with self._turn(question):
             reader, writer = await self._connect()
             try:
                 talk = _Talk(self._path, reader, writer, None if question.live else seconds)
                 yield await talk.begin(question)
             finally:
                 writer.close()
+
+    def _turn(self, question: Question) -> AbstractAsyncContextManager[None]:
+        if question.live:
+            return nullcontext()
+        if question.upload is not None:
+            return self._uploads
+        return self._searches if question.searches else self._quick
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -12,9 +12,9 @@ from mqcd.cli.upkeep import drop_to_owner
 from mqcd.core.display import printable
 
 if TYPE_CHECKING:
+    from mqcd.advice.desk import Desk, Piece
     from mqcd.config.settings import Settings
     from mqcd.core.progress import Progress
-    from mqcd.pipeline.desk import Desk, Piece
     from mqcd.pipeline.spark.session import SparkSession
     from mqcd.pipeline.store.store import Store
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) -> None:
     """List pieces, apply the proposal, or cancel a piece. Needs no Spark."""
+    from mqcd.advice.desk import Desk
     from mqcd.net.clock import SystemClock
-    from mqcd.pipeline.desk import Desk
 
     settings = place.load().settings
     drop_to_owner(settings.queue.rootpath)
@@ -87,8 +87,8 @@ def _site(piece: Piece) -> str:
 
 def propose(opened: Opened, most: int | None, as_json: bool) -> None:
     """Make a proposal from the tables, and print it."""
+    from mqcd.advice.desk import ACTIVE, PROPOSED, Desk
     from mqcd.net.clock import SystemClock
-    from mqcd.pipeline.desk import ACTIVE, PROPOSED, Desk
 
     with opened as (spark, store, server, progress):
         from mqcd.pipeline.advice.decisions import Rules

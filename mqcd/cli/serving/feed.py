@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import click
 
 from mqcd.cli.options import Place, as_json, at_place, json_line
 from mqcd.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from mqcd.config.settings import Settings
 
 
 @click.group(short_help="Show how far webhooks and traces have come, or try a webhook.")
@@ -25,6 +21,7 @@ def feed() -> None:
 def ls(place: Place, as_json: bool) -> int:
     """List the feeds: how many events each has sent, and why it sends none."""
     from mqcd.core.events import format_time
+    from mqcd.daemon.feeds.terms import names_of
     from mqcd.disk.durable import Disk
     from mqcd.feeds.position import Position, Positions
 
@@ -72,11 +69,3 @@ def test(place: Place, name: str) -> int:
     asyncio.run(send())
     click.echo(f"{name}: taken by {found[0].url}")
     return 0
-
-
-def names_of(settings: Settings) -> list[str]:
-    """All feeds of a configuration."""
-    from mqcd.daemon.feeds.terms import TRACES
-
-    feeds = settings.ops.feeds
-    return [*(each.name for each in feeds.webhooks), *([TRACES] if feeds.traces.endpoint else [])]

@@ -27,6 +27,7 @@ from mqcd.daemon.control.retrying import LogEvent, Retrying
 from mqcd.daemon.control.rows import connection_rows, destination_rows, lane_rows, stuck_rows
 from mqcd.daemon.control.switches import Switches
 from mqcd.daemon.derived import suppressions_of
+from mqcd.daemon.feeds.figures import Feeds
 from mqcd.daemon.listeners.local import LocalMail
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.storing import Described, ServedStore
@@ -66,6 +67,8 @@ class Pages:
     keeping: Keeping
     switches: Switches
     local: LocalMail | None = None
+    feeds: Feeds | None = None
+    """Of the process that speaks for all shards."""
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(
@@ -78,6 +81,8 @@ class Pages:
             delivery=self._delivery,
             advice=self.adviser.counts,
             rules=self.ruling.counts,
+            paused=self.switches.counts,
+            feeds=self.feeds.figures if self.feeds is not None else None,
             listeners=lambda: {door.settings.name: door.sessions for door in self.doors},
             loop_lag_ms=self.lag.worst_ms,
             omissions=self.observers.omissions,

@@ -93,6 +93,10 @@ class Switches:
             self._turn[part](True)
             log.warning("%s stays paused: %s", part, self._why(pause))
 
+    def counts(self) -> Mapping[str, int]:
+        """For the metrics: 1 for each part that is paused."""
+        return {part.value: int(part in self.paused) for part in Part}
+
     def reasons(self) -> Sequence[str]:
         """For /readyz."""
         return [f"{part} is paused: {self._why(pause)}" for part, pause in sorted(self.paused.items())]

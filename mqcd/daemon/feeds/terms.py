@@ -50,3 +50,9 @@ def _check(place: str, extra: str, packages: Iterable[str], find: Callable[[str]
     missing = [name for name in packages if find(name) is None]
     if missing:
         raise ConfigError(f"{place}: {', '.join(missing)} is missing: pip install 'mqcd[{extra}]'")
+
+
+def names_of(settings: Settings) -> list[str]:
+    """All feeds of a configuration."""
+    feeds = settings.ops.feeds
+    return [*(each.name for each in feeds.webhooks), *([TRACES] if feeds.traces.endpoint else [])]

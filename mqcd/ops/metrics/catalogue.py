@@ -103,6 +103,14 @@ CATALOGUE = (
         "Pieces of advice in effect: suppressed recipients, shaped sites.",
         "kind",
     ),
+    _gauge("mqcd_paused", MAX, "1 while an operator has paused a part: accept, deliver or report.", "part"),
+    _counter("mqcd_feed_events_total", "Events that a webhook or the collector of traces has taken.", "feed"),
+    _counter(
+        "mqcd_feed_gaps_total", "How often event files were removed before a feed had sent them.", "feed"
+    ),
+    _gauge(
+        "mqcd_feed_failing_seconds", MAX, "For how long a feed's events are not taken; 0 = they are.", "feed"
+    ),
     _gauge("mqcd_rules", SAME, "Standing rules by what they do.", "action"),
     _histogram("mqcd_commit_seconds", "Time from the beginning of a group commit to its sync."),
     _histogram("mqcd_commit_group_size", "Frames made durable by one sync."),

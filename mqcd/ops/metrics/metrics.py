@@ -55,6 +55,16 @@ class DeliveryFigures:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FeedFigures:
+    """How far one feed of the event log has come."""
+
+    events: int
+    gaps: int
+    failing_since: int
+    """When its receiver began to refuse, ms; 0 = it does not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Omissions:
     """What logs and event files do not have, counted since the start."""
 
@@ -80,12 +90,14 @@ class Metrics(Collector):
         listeners: Callable[[], Mapping[str, int]] | None = None,
         advice: Callable[[], Mapping[str, int]] | None = None,
         rules: Callable[[], Mapping[str, int]] | None = None,
+        paused: Callable[[], Mapping[str, int]] | None = None,
+        feeds: Callable[[], Mapping[str, FeedFigures]] | None = None,
         loop_lag_ms: Callable[[], int] | None = None,
         omissions: Callable[[], Omissions] | None = None,
     ) -> None:
         """`store_labels` describe the store; `delivery` gives the figures of some
         destinations apart, `listeners` their open connections, `advice` how many pieces of each kind are in
-        effect, `rules` how many of each action stand."""
+        effect, `rules` how many of each action stand, `paused` 1 for each part that is, else 0."""
         self._clock = clock
         self._meters = meters
         self._breakdown = breakdown
@@ -96,6 +108,8 @@ class Metrics(Collector):
         self._listeners = listeners
         self._advice = advice
         self._rules = rules
+        self._paused = paused
+        self._feeds = feeds
         self._loop_lag_ms = loop_lag_ms
         self._omissions = omissions
         self._ledger = Ledger(meters, store)
@@ -135,12 +149,15 @@ class Metrics(Collector):
             values |= _of_engine(figures)
         if (imbalance := self._ledger.imbalance(quarantined)) is not None:
             values["mqcd_ledger_imbalance_recipients"] = imbalance
-        if self._listeners is not None:
-            values["mqcd_listener_open_connections"] = self._listeners()
-        if self._rules is not None:
-            values["mqcd_rules"] = self._rules()
-        if self._advice is not None:
-            values["mqcd_advice_pieces"] = self._advice()
+        plain = {
+            "mqcd_listener_open_connections": self._listeners,
+            "mqcd_rules": self._rules,
+            "mqcd_paused": self._paused,
+            "mqcd_advice_pieces": self._advice,
+        }
+        values |= {name: ask() for name, ask in plain.items() if ask is not None}
+        if self._feeds is not None:
+            values |= _of_feeds(self._feeds(), self._clock.now())
         if self._loop_lag_ms is not None:
             values["mqcd_loop_lag_seconds"] = self._loop_lag_ms() / 1000
         if self._omissions is not None:
@@ -206,6 +223,18 @@ def _of_delivery(figures: DeliveryFigures) -> dict[str, Value]:
         "mqcd_destinations_suspended": figures.suspended,
         "mqcd_stuck_recipients": figures.stuck,
         "mqcd_zone_open_connections": {zone or NO_NAME: count for zone, count in figures.connections.items()},
+    }
+
+
+def _of_feeds(feeds: Mapping[str, FeedFigures], now: int) -> dict[str, Value]:
+    failing = {
+        name: max(now - each.failing_since, 0) / 1000 if each.failing_since else 0.0
+        for name, each in feeds.items()
+    }
+    return {
+        "mqcd_feed_events_total": {name: each.events for name, each in feeds.items()},
+        "mqcd_feed_gaps_total": {name: each.gaps for name, each in feeds.items()},
+        "mqcd_feed_failing_seconds": failing,
     }
 
 

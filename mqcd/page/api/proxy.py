@@ -1,8 +1,8 @@
 """Passes the calls of the API on to the control socket, and its answers back.
 
 What was checked is what is asked: the path is encoded anew from the one that the role was looked up for.
-Answers pass piece by piece, and so do messages that are submitted: none is held. A refusal of the server has
-the form that all refusals have here (RFC 9457).
+Answers pass piece by piece, and so do large messages that are submitted: none is held. A refusal of the
+server has the form that all refusals have here (RFC 9457).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from mqcd.page.client import Client, Question, ServerDown, Stream
 MOST_LIVE = 3
 """Live answers (events, a trace) at once: each holds one of the few connections of the control socket."""
 _MOST_REASON = 16_384
+_LARGE = 65_536
+"""Octets of a body above which it is passed on as it comes."""
 _STATUS = re.compile(r"\A[45][0-9]{2} [A-Z][A-Za-z -]*: ")
 
 
@@ -58,23 +60,26 @@ class Proxy:
             raise Refused(503, f"{MOST_LIVE} others follow live events already; try again later")
         self._live += live
         try:
-            async with self._client.stream(_question(request, call)) as stream:
+            async with self._client.stream(await _question(request, call)) as stream:
                 answer = await _answer(stream, path, self._ended if live else None)
                 await answer(scope, receive, send)
         finally:
             self._live -= live
 
 
-def _question(request: Request, call: Call) -> Question:
+async def _question(request: Request, call: Call) -> Question:
+    """A short body is read first: who sends it slowly keeps nobody from asking."""
     length = request.headers.get("content-length", "")
     changes = request.method == "POST"
     if changes and not length.isdigit():
         raise Refused(411, "say the length of the body by Content-Length")
+    large = changes and int(length) > _LARGE
     return Question(
         method=request.method,
         path=quote(request.scope["path"]),
         query=request.scope["query_string"].decode("latin-1"),
-        upload=request.stream() if changes else None,
+        body=await request.body() if changes and not large else b"",
+        upload=request.stream() if large else None,
         length=int(length) if changes else 0,
         content_type=request.headers.get("content-type", ""),
         fields={name: request.headers[name] for name in call.headers if name in request.headers},

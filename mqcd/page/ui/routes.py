@@ -33,7 +33,7 @@ def routes(parts: Parts) -> list[BaseRoute]:
         *Messages(parts.client, parts.clock).routes(),
         *Destinations(parts.client).routes(),
         *Rules(parts.client).routes(),
-        *AdvicePages(parts.terms.advice).routes(),
+        *AdvicePages(parts.terms.advice, parts.clock).routes(),
         *ServerPages(parts.client, parts.clock).routes(),
         *event_routes(),
         *login_routes(parts.access),

@@ -138,6 +138,33 @@ async def test_files_removed_unsent_are_a_gap(bench: Bench, caplog: pytest.LogCa
     assert "removed before they were sent" in caplog.text
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_files_that_came_and_went_while_it_waited_are_a_gap(bench: Bench, restarted: bool) -> None:
+    write(bench.events, 1_000_000_001, [event(1)])
+    feed = bench.feed()
+    async with running(feed):
+        # It stands at the end of a file.
+        await bench.until(lambda: bench.taken.ids == ids([1]))
+        bench.taken.refusing = "HTTP status 500"
+        under_way = write(bench.events, 1_000_000_002, [event(2)])
+        await bench.until(lambda: bench.taken.refused > 0)
+        lost, before = write(bench.events, 1_000_000_003, [event(3)]), bench.taken.refused
+        await bench.until(lambda: bench.taken.refused > before + 1, LONGEST_WAIT_MS)
+        lost.unlink()
+        if restarted:
+            under_way.unlink()
+        write(bench.events, 1_000_000_004, [event(4)])
+        if not restarted:
+            bench.taken.refusing = ""
+            await bench.until(lambda: bench.taken.ids == ids([1, 2, 4]), LONGEST_WAIT_MS)
+            await bench.until(lambda: (now := bench.positions.load("crm")) is not None and now.gaps == 1)
+            return
+    bench.taken.refusing = ""
+    async with running(bench.feed()):
+        await bench.until(lambda: bench.taken.ids == ids([1, 4]))
+        await bench.until(lambda: (now := bench.positions.load("crm")) is not None and now.gaps == 1)
+
+
 async def test_a_torn_file_gives_what_it_holds(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     torn = write(bench.events, 1_000_000_001, [event(1), event(2)])
     torn.write_bytes(torn.read_bytes()[:-8])

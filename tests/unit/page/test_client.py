@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.page.client import ControlClient, Question, ServerDown
+from mqcd.page.client import UPLOADS, ControlClient, Question, ServerDown
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -133,3 +133,26 @@ async def test_a_server_that_goes_before_the_body_is_down(tmp_path: Path) -> Non
     async with server(path, saying(b"")):
         with pytest.raises(ServerDown, match="has gone"):
             await ControlClient(path).ask(question)
+
+
+async def test_slow_uploads_keep_nobody_from_asking(tmp_path: Path) -> None:
+    path, end = tmp_path / "s", asyncio.Event()
+
+    async def upload() -> AsyncIterator[bytes]:
+        await end.wait()
+        yield b"x"
+
+    slow = [Question(method="POST", path="/", upload=upload(), length=1) for _ in range(2 * UPLOADS)]
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if heads[-1].startswith(b"POST"):
+            await reader.readexactly(1)
+        writer.write(OK + b'{"a":1}')
+
+    async with server(path, talk) as heads:
+        client = ControlClient(path)
+        under_way = [asyncio.ensure_future(client.ask(each)) for each in slow]
+        assert (await client.get("/")).good
+        assert (await client.ask(Question(path="/", searches=True))).good
+        end.set()
+        assert all(each.good for each in await asyncio.gather(*under_way))

@@ -21,7 +21,7 @@ from mqcd.ops.metrics.breakdown import Breakdown
 from mqcd.ops.metrics.catalogue import CATALOGUE, Kind, table
 from mqcd.ops.metrics.labelled import WORST
 from mqcd.ops.metrics.meters import Meters
-from mqcd.ops.metrics.metrics import CONTENT_TYPE, DeliveryFigures, Metrics, Omissions
+from mqcd.ops.metrics.metrics import CONTENT_TYPE, DeliveryFigures, FeedFigures, Metrics, Omissions
 from tests.contract.mail import ATTEMPT, BODY, Post, bounced, deferred, delivered
 from tests.fakes.clock import FakeClock
 from tests.fakes.store import MemoryStore
@@ -94,6 +94,8 @@ class Bench:
             listeners=lambda: {"mx": 7},
             advice=lambda: {"suppress": 3, "shape": 1},
             rules=lambda: {"hold": 2, "suspend": 0},
+            paused=lambda: {"accept": 0, "deliver": 1},
+            feeds=lambda: {"crm": FeedFigures(events=7, gaps=1, failing_since=self.clock.now() - 3000)},
             loop_lag_ms=lambda: 12,
             omissions=lambda: Omissions(log_lines=3, audit_lines=2, events={"refused": 5}),
         )
@@ -257,6 +259,10 @@ async def test_figures_of_the_other_parts(bench: Bench) -> None:
     assert samples["mqcd_loop_lag_seconds"] == 0.012
     assert samples["mqcd_advice_pieces{kind=suppress}"] == 3
     assert samples["mqcd_rules{action=hold}"] == 2
+    assert samples["mqcd_paused{part=deliver}"] == 1
+    assert samples["mqcd_feed_events_total{feed=crm}"] == 7
+    assert samples["mqcd_feed_gaps_total{feed=crm}"] == 1
+    assert samples["mqcd_feed_failing_seconds{feed=crm}"] == 3
     assert samples[f"mqcd_build_info{{version={__version__}}}"] == 1
 
 

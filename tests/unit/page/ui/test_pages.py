@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mqcd.advice.desk import Desk
 from mqcd.config.advice import Advice, Shaping, Suppression, document
 from tests.fakes.control import refusal, said
 from tests.unit.page.support import Site
@@ -127,6 +129,61 @@ async def test_advice_that_waits_is_told_from_that_in_effect(open_site: Site) ->
     assert "dead@x.test" in waits
     assert "mx.test" not in waits
     assert "at most 3 connections" in active
+
+
+def proposed(site: Site) -> Path:
+    """The directory of two proposed pieces."""
+    known: dict[str, Any] = {"reason": "refused", "since": 1, "until": UNTIL}
+    dead = Suppression(id="s-1", recipient="dead@x.test", **known)
+    shape = Shaping(id="d-1", match="mx.test", maxserverconnections=3, **known)
+    directory = site.directory / "advice"
+    directory.mkdir()
+    advice = Advice(suppressions={"dead@x.test": dead}, shapings=(shape,))
+    (directory / "proposed.xml").write_bytes(b"".join(document(advice)))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("decision", "active", "cancelled"),
+    [
+        ({"accept": "s-1"}, {"s-1"}, set()),
+        ({"dismiss": "d-1"}, set(), {"d-1"}),
+        ({"all": "Y"}, {"s-1", "d-1"}, set()),
+    ],
+)
+async def test_advice_is_decided_on(
+    open_site: Site,
+    caplog: pytest.LogCaptureFixture,
+    decision: dict[str, str],
+    active: set[str],
+    cancelled: set[str],
+) -> None:
+    directory = proposed(open_site)
+    caplog.set_level("INFO", "mqcd.page")
+    async with open_site.client() as client:
+        data = {"csrf": await csrf(client), "reason": "they asked", **decision}
+        answer = await client.post("/advice", data=data)
+    assert answer.headers["location"] == "/advice"
+    desk = Desk(directory, 0)
+    assert {piece.id for piece in desk.read("active").pieces()} == active
+    assert {piece.id for piece in desk.read("cancelled").pieces()} == cancelled
+    assert "by page: they asked" in caplog.text
+
+
+async def test_advice_that_is_gone_is_said(open_site: Site) -> None:
+    proposed(open_site)
+    async with open_site.client() as client:
+        data = {"csrf": await csrf(client), "accept": "s-2"}
+        answer = await client.post("/advice", data=data)
+    assert (answer.status_code, "s-2" in answer.text) == (409, True)
+
+
+async def test_readers_decide_nothing_on_advice(site: Site) -> None:
+    proposed(site)
+    async with site.client("reader") as client:
+        buttons = Seen((await client.get("/advice")).text).all("button")
+        assert not [each for each in buttons if "name" in each]
+        assert (await client.post("/advice", data={"all": "Y"})).status_code == 403
 
 
 async def test_advice_that_cannot_be_read_is_said(open_site: Site) -> None:

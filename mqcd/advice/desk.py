@@ -3,6 +3,7 @@
 * `propose` puts down what was found last; a person may edit the file before it is applied.
 * `apply` puts what is proposed in effect. It replaces what was, but for pieces that came in effect after the
   proposal was made; what was cancelled, and what has ended, is left out.
+* `accept` puts one piece of what is proposed in effect.
 * `cancel` takes one piece back, out of what is in effect and out of what is proposed; until its end it is
   neither proposed nor applied again.
 
@@ -91,6 +92,15 @@ class Desk:
         before = {piece.id for piece in active.pieces()}
         after = {piece.id for piece in merged.pieces()}
         return Applied(added=len(after - before), kept=len(after & before), dropped=len(before - after))
+
+    def accept(self, name: str) -> Piece:
+        """Put one proposed piece in effect. Raises NoSuchPiece."""
+        proposal = self._without_cancelled(self.read(PROPOSED))
+        found = [piece for piece in proposal.pieces() if piece.id == name]
+        if not found:
+            raise NoSuchPiece(f"{name}: no proposed piece has this id; `--list` shows them")
+        self._write(ACTIVE, replace(_with(self.read(ACTIVE), found[0]), made=self._now))
+        return found[0]
 
     def cancel(self, name: str) -> Piece:
         """Take a piece back. Raises NoSuchPiece."""

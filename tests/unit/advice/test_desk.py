@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from mqcd.advice.desk import ACTIVE, CANCELLED, PROPOSED, Applied, Desk, NoSuchPiece
 from mqcd.cli.main import cli
 from mqcd.config.advice import (
     Advice,
@@ -20,7 +21,6 @@ from mqcd.config.advice import (
     suppression_id,
 )
 from mqcd.config.problems import BadConfiguration
-from mqcd.pipeline.desk import ACTIVE, CANCELLED, PROPOSED, Applied, Desk, NoSuchPiece
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
