@@ -15,7 +15,7 @@ from mqcd.config.load import load
 from mqcd.config.settings import Settings
 from mqcd.core.address import domain_of
 from mqcd.core.ports import Clock, Observer
-from mqcd.daemon import Server
+from mqcd.daemon.server import Server
 from mqcd.demo.letters import BUSY, GREYLISTED, REJECTING
 from mqcd.ops.log.log import Log
 from mqcd.sink.outputs import Received

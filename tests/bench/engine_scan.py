@@ -87,7 +87,9 @@ def listing(root: Path) -> subprocess.Popen[bytes]:
         <spool><rootpath>{root}/spool</rootpath></spool></queue></mta></mailserver>"""
     )
     command = [sys.executable, "-m", "mqcd", "queue", "ls", "--json", "-c", str(config), "--var", str(root)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=kit.ROOT)
+    # As where it is installed: from the second start on nothing is compiled.
+    compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=kit.ROOT, env=compiled)
 
 
 def list_once(root: Path) -> dict[str, Any]:

@@ -15,9 +15,12 @@ from mqcd.cli.queue.opening import is_cluster, open_queue, report_damaged, view_
 from mqcd.cli.upkeep import drop_to_owner, need_access
 
 if TYPE_CHECKING:
+    from mqcd.cli.queue.oldest import Oldest
     from mqcd.core.selecting.selection import Selection
     from mqcd.core.selecting.where import Where
+    from mqcd.daemon.control.view import View
     from mqcd.queue.admin.transfer.guess import Guess
+    from mqcd.queue.reading.shards import Snapshots
 
 AREAS = ("incoming", "deferred", "bounces", "held", "removed")
 
@@ -77,14 +80,13 @@ def ls(place: Place, /, order: str | None, as_json: bool, **chosen: Any) -> int:
 
     Addresses and domains may be shell patterns: --sender '*@here.example'.
     """
-    from mqcd.cli.queue.oldest import Oldest
     from mqcd.net.clock import SystemClock
 
     now = SystemClock().now()
     selection = selection_of(place, now, **chosen)
     count = 0
     with open_queue(place) as queued:
-        snapshot = Oldest(queued) if order else queued
+        snapshot = _oldest(queued) if order else queued
         if as_json or not _for_people():
             from mqcd.cli.queue.records import recipient_columns, recipient_line
 
@@ -98,6 +100,12 @@ def ls(place: Place, /, order: str | None, as_json: bool, **chosen: Any) -> int:
     if not count:
         click.echo("nothing waits" if selection.everything else "nothing matches", err=True)
     return 1 if queued.left_out else 0
+
+
+def _oldest(queued: Snapshots | View) -> Oldest:
+    from mqcd.cli.queue.oldest import Oldest
+
+    return Oldest(queued)
 
 
 @queue.command("stat", short_help="Count waiting mail by area, destination, domain, reply or age.")

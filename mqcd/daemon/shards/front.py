@@ -66,7 +66,8 @@ class Front:
     def __init__(self, control: Path, shards: Sequence[int]) -> None:
         """`control`: the server's control socket, beside which each shard has its own."""
         self._paths = {shard: control_path(control, shard) for shard in shards}
-        self._turn = asyncio.Lock()
+        self._retrying = asyncio.Lock()
+        self._pausing = asyncio.Lock()
         self._merger = Merger()
         self._merging = asyncio.Lock()
         self._next = -1
@@ -251,7 +252,7 @@ class Front:
         batch, matched, changed = None, 0, 0
         retry = replace(retry, batch=secrets.token_hex(8).upper())
         silent: dict[int, Reply] = {}
-        async with self._turn:
+        async with self._retrying:
             for shard, path in self._paths.items():
                 left = None if limit is None else limit - matched
                 part = replace(retry, selection=replace(retry.selection, limit=left))
@@ -323,7 +324,7 @@ class Front:
     async def _pause(self, request: Request, _: Given) -> object:
         """One shard after the other: they share the file. One that is out of service reads it at a start."""
         replies: dict[int, Reply] = {}
-        async with self._turn:
+        async with self._pausing:
             for shard, path in self._paths.items():
                 replies[shard] = await ask(path, _passed_on(request, request.body))
         return merging.state(_values(replies, whole=True))

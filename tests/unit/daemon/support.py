@@ -15,7 +15,7 @@ from mqcd.config.load import load
 from mqcd.config.settings import Settings
 from mqcd.core.events import Verb
 from mqcd.core.model import Deferred, Delivered, Recipient
-from mqcd.daemon import Server
+from mqcd.daemon.server import Server
 from mqcd.net.clock import SystemClock
 from mqcd.net.control.client import Control
 from mqcd.ops.log.log import Log

@@ -13,7 +13,7 @@ import pytest
 
 from mqcd.core.errors import ConfigError
 from mqcd.core.events import Verb
-from mqcd.daemon import Server
+from mqcd.daemon.server import Server
 from mqcd.net.clock import SystemClock
 from mqcd.ops.log.log import Log
 from tests.unit.daemon.support import Running, arrived, fetch, running, settings_of, write_conf

@@ -51,6 +51,7 @@ class Effects:
         self._clock = clock
         self._log_event = log_event
         self._speaks = speaks
+        self._resuming: set[asyncio.Task[None]] = set()
         self.started = False
         """Whether mail is delivered: until then nothing waits in delivery, and no batch is begun."""
 
@@ -65,7 +66,10 @@ class Effects:
             if self._speaks and rule.ended(now):
                 self._log_event("rule-ended", **_about(rule))
             if rule.action is RuleAction.SUSPEND and not rule.ended(now):
-                await self._resume(rule)
+                # All of it may be much: other rules need not wait for it.
+                resuming = asyncio.get_running_loop().create_task(self._resume(rule))
+                self._resuming.add(resuming)
+                resuming.add_done_callback(self._resuming.discard)
 
     async def _added(self, rule: StandingRule, standing: Rules) -> None:
         batch = rule.batch(self._clock.now(), self._batches.grace_ms)
