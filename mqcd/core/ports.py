@@ -80,8 +80,8 @@ class Picked:
     """Now in flight: the caller settles or parks them."""
     changed: int = 0
     """So many others the store has changed by itself; that is durable."""
-    in_flight: int = 0
-    """Selected ones that were in flight already, and so are passed over: those found since the last part."""
+    in_flight: Collection[tuple[int, int]] = ()
+    """SPID and QID of selected ones that were in flight already, and so are passed over."""
 
 
 class Reservation(Protocol):

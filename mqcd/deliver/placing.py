@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mqcd.config.advice import Shaping
-from mqcd.core.model import Attempt, Phase, Recipient
+from mqcd.core.model import Amended, Attempt, Phase, Recipient, Settlement
 from mqcd.core.ports import Resolver
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.rules import RuleAction, StandingRule
@@ -119,6 +119,9 @@ class Placing:
 
     def _place(self, recipient: Recipient, taken: Taken) -> Give | None:
         try:
+            if self._standing and (batch := self._standing.acted(recipient)) is not None:
+                taken.settlements.append(Settlement(recipient=recipient, verdict=Amended(batch=batch)))
+                return None
             domain = recipient.lane_key
             if recipient.route:
                 known: Hop | None = self.router.chosen(recipient)

@@ -21,7 +21,7 @@ from functools import partial
 from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Recipient
+from mqcd.core.model import Batch, Recipient
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver, Tokens, UsedRates
 from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
@@ -154,10 +154,18 @@ class Deliverer:
         """Have these rules stand from the next decision on, also for what waits for its turn; `grace_ms`: how
         long a bounce can be undone. Gives the domains whose suspension by a rule is over."""
         freed = self._standing.replace(rules, grace_ms)
+        self._place_all_anew()
+        return freed
+
+    def act(self, keys: Collection[tuple[int, int]], batch: Batch) -> None:
+        """Have an operator's batch reach recipients in flight (SPID and QID) that are not delivered first."""
+        self._standing.act(keys, batch)
+        self._place_all_anew()
+
+    def _place_all_anew(self) -> None:
         self._placing.place(self._table.withdraw(self._standing.misplaces))
         self._dry_until = 0
         self._event.set()
-        return freed
 
     def _place_anew(self, job: Job) -> bool:
         """Place a job again that left its lane before other rules stood; False where it is right."""

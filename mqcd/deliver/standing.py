@@ -7,17 +7,19 @@ parked, for the longest retry delay at most, and then judged again. A rule that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from mqcd.core.model import Amended, Area, Recipient, Settlement
+from mqcd.core.model import Action, Amended, Area, Batch, Recipient, Settlement
 from mqcd.core.ports import Clock
-from mqcd.core.queueing.amendment import applies
+from mqcd.core.queueing.amendment import ENDS, applies
 from mqcd.core.selecting.rules import SITE, RuleAction, RuleSet, StandingRule
 from mqcd.deliver.routing.policy import Hop
 
 LOOK_MS = 15 * 60_000
 """How long claims pass over a barred domain at once: its destination may be another by then."""
+KEPT_MS = 24 * 3_600_000
+"""How long it is remembered that a batch has not reached a recipient: it may have been delivered."""
 MAX_BARRED = 10_000
 """Domains that are passed over; mail of others is parked."""
 
@@ -41,7 +43,11 @@ class Taken:
 
 
 class Standing:
-    """One per deliverer. Times are wall time, ms."""
+    """One per deliverer. Times are wall time, ms.
+
+    Operators' actions on recipients in flight are like rules for these: what waits for its turn is not tried,
+    and what an attempt leaves in the queue is not tried again. They are kept until this process ends.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -50,11 +56,32 @@ class Standing:
         self._bars: dict[str, _Bar] = {}
         self._until: dict[str, int] = {}
         """Until when each of the same domains is passed over."""
+        self._acts: dict[tuple[int, int], Batch] = {}
+        """By SPID and QID of a recipient that was in flight, what an operator has asked for."""
         self.applied: dict[str, int] = {}
         """By id of a rule, how many recipients it has kept from an attempt or slowed since the start."""
 
     def __bool__(self) -> bool:
-        return bool(self.rules)
+        return bool(self.rules or self._acts)
+
+    def act(self, keys: Collection[tuple[int, int]], batch: Batch) -> None:
+        """A batch is to reach recipients that are in flight. An undo also ends what it undoes."""
+        oldest = self._clock.now() - KEPT_MS
+        self._acts = {
+            key: each for key, each in self._acts.items() if each.at > oldest and each.id != batch.target
+        }
+        self._acts.update(dict.fromkeys(keys, batch))
+
+    def acted(self, recipient: Recipient) -> Batch | None:
+        """The batch that has not reached a recipient yet; once."""
+        batch = self._acts.pop(recipient.key, None)
+        now = self._clock.now()
+        if batch is None or (batch.action is Action.RESCHEDULE and batch.until <= now):
+            return None
+        if batch.action in ENDS:
+            # It can be undone for as long as if it had been reached at once.
+            batch = replace(batch, until=max(now, batch.at) + batch.until - batch.at)
+        return batch if applies(recipient, batch) else None
 
     def replace(self, rules: Sequence[StandingRule], grace_ms: int) -> list[str]:
         """These rules stand from now on; `grace_ms`: how long a bounce can be undone. Gives the domains that
@@ -78,6 +105,8 @@ class Standing:
 
     def misplaces(self, recipient: Recipient, hop: Hop) -> bool:
         """Whether a recipient that waits for its turn at a hop belongs elsewhere by now."""
+        if recipient.key in self._acts:
+            return True
         rule = self.find(recipient, hop)
         return hop.policy.rule != ("" if rule is None else rule.id)
 

@@ -162,7 +162,7 @@ async def carry_out(store: QueueStore, order: Batch, selection: Selection | None
     async with aclosing(store.pick(selection or Selection(), order)) as parts:
         async for part in parts:
             changed += part.changed + len(part.recipients)
-            in_flight += part.in_flight
+            in_flight += len(part.in_flight)
             await store.settle(
                 [Settlement(recipient=each, verdict=Amended(batch=order)) for each in part.recipients]
             )

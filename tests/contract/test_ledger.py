@@ -43,7 +43,7 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import QueueStore
-from mqcd.core.queueing.amendment import applies
+from mqcd.core.queueing.amendment import amended, applies
 from mqcd.core.queueing.transition import after, not_later, parked, unknown
 from mqcd.core.selecting.selection import Selection
 from mqcd.ops.metrics.ledger import Ledger
@@ -425,23 +425,33 @@ class OperatedMachine(LedgerMachine):
         self._apply(batch(Action.UNDO, self.post, id=name, target=target), Selection())
 
     def _apply(self, order: Batch, selection: Selection) -> None:
-        async def work() -> tuple[list[Recipient], int]:
+        async def work() -> tuple[list[Recipient], int, int]:
             changed: list[Recipient] = []
-            in_flight = 0
+            by_store = in_flight = 0
             async with aclosing(self._store.pick(selection, order)) as parts:
                 async for part in parts:
                     changed += part.recipients
-                    in_flight += part.in_flight
+                    by_store += part.changed
+                    in_flight += len(part.in_flight)
                     verdict = Amended(batch=order)
                     await self._store.settle(
                         [Settlement(recipient=each, verdict=verdict) for each in part.recipients]
                     )
-            return changed, in_flight
+            return changed, by_store, in_flight
+
+        async def scan() -> dict[Key, Recipient]:
+            return {each.key: each async for each in self._store.scan(Selection())}
 
         meant = {
             key for key, each in self._records.items() if selection.matches(each) and applies(each, order)
         }
-        changed, in_flight = self.run(work())
+        changed, by_store, in_flight = self.run(work())
+        others = meant - self._claimed - {each.key for each in changed}
+        assert len(others) == by_store
+        there = self.run(scan()) if others else {}
+        back = Batch(id="back", action=Action.UNDO, at=self.now, by="", target=order.id)
+        undoes = order.action is Action.UNDO
+        changed += [self._records[key] if undoes else amended(there[key], back) for key in others]
         assert {each.key for each in changed} == meant - self._claimed
         assert in_flight == len(meant & self._claimed)
         for each in changed:

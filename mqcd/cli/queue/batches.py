@@ -61,7 +61,7 @@ def _summary(action: str, done: Mapping[str, Any], *, dry_run: bool) -> str:
         return "nothing matches"
     busy = ""
     if done["in_flight"]:
-        busy = f", in flight and left alone: {done['in_flight']} (once more takes what waits again by then)"
+        busy = f", in flight: {done['in_flight']} (what is not delivered follows)"
     if dry_run:
         return f"would be {_DONE[action]}: {done['changed']}{busy}"
     again = "" if action == "undo" else f"; to take it back: mqcd queue undo {done['batch']}"
@@ -115,7 +115,10 @@ def _answer(status: int, text: str) -> dict[str, Any]:
 @as_json
 @at_place
 def hold(place: Place, /, **chosen: Any) -> None:
-    """Keep mail back that waits for an attempt: all of it, or a selection. It stays held over restarts."""
+    """Keep mail back that waits for an attempt: all of it, or a selection. It stays held over restarts.
+
+    Mail in flight follows, unless its attempt delivers it.
+    """
     _carry_out(place, "hold", chosen)
 
 
@@ -136,7 +139,10 @@ def release(place: Place, /, **chosen: Any) -> None:
 @as_json
 @at_place
 def remove(place: Place, /, report: bool, **chosen: Any) -> None:
-    """Remove mail from the queue; `mqcd queue undo` restores it within the time that `grace` says."""
+    """Remove mail from the queue; `mqcd queue undo` restores it within the time that `grace` says.
+
+    Mail in flight follows, unless its attempt delivers it.
+    """
     _carry_out(place, "remove", chosen, report=report)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import cast
@@ -125,7 +125,7 @@ class Picking:
                 self._passed |= busy
                 if segment not in self._frozen and any(each.state is State.FROZEN for each in part):
                     self._frozen.append(segment)
-                yield self._part(await self._claims.entries(part), len(busy))
+                yield self._part(await self._claims.entries(part), busy)
 
     async def _selected(self, segment: Segment) -> list[JournalEntry]:
         """Entries of a segment that are selected. What is evacuated meanwhile is met in its clusters."""
@@ -145,7 +145,7 @@ class Picking:
                 log.error("a record of %016X was left out of batch %s: %s", entry.spid, self._batch.id, error)
             return False
 
-    def _part(self, found: Sequence[Recipient], in_flight: int = 0) -> Picked:
+    def _part(self, found: Sequence[Recipient], in_flight: Collection[tuple[int, int]]) -> Picked:
         """Of what is claimed, what the batch applies to: a record may have changed since it was looked at."""
         chosen = [each for each in found if applies(each, self._batch)][: self._left]
         if len(chosen) < len(found):

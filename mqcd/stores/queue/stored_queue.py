@@ -295,7 +295,7 @@ class StoredQueue:
             records = [each for held in messages if held is not None for each in held.records.values()]
             wanted = [each for each in records if selection.matches(each) and applies(each, batch)]
             if wanted and left:
-                busy = sum(self.in_flight(each) for each in wanted)
+                busy = [each.key for each in wanted if self.in_flight(each)]
                 found = state.waiting.pick(wanted[:left])
                 left -= len(found)
                 state.claimed.update(each.key for each in found)

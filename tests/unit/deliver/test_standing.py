@@ -8,7 +8,7 @@ import pytest
 
 from mqcd.config.settings import Rate
 from mqcd.core.events import Verb
-from mqcd.core.model import Area
+from mqcd.core.model import Action, Area, Batch
 from mqcd.core.queueing.amendment import batch_of
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
@@ -117,6 +117,54 @@ async def test_a_job_that_connects_comes_under_a_new_rule(action: str) -> None:
         await kit.deliverer.drained()
         assert (peer.messages, kit.deliverer.active) == ([], 0)
         assert kit.observer.count(Verb.ATTEMPTED) == 0
+
+
+def act(action: Action, **changes: object) -> Batch:
+    made = Batch(id=f"{action}-9", action=action, at=START_MS, by="uid:7", until=START_MS + GRACE)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+async def test_an_action_reaches_what_waits_in_a_lane_at_once() -> None:
+    settings = replace(RELAYED, maxserverconnections=1)
+    async with Kit(settings, {"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
+        await kit.submit("first@example.com")
+        await kit.heard(Verb.ATTEMPTED)
+        sent = await kit.submit("a@example.com", "b@example.com")
+        await kit.until(lambda: kit.deliverer.lanes()[0].waiting == 2)
+        kit.deliverer.act([each.key for each in sent], act(Action.HOLD))
+        await kit.heard(Verb.HELD, 2)
+        assert kit.deliverer.lanes()[0].waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "area"),
+    [(Action.HOLD, Area.HELD), (Action.REMOVE, Area.REMOVED), (Action.BOUNCE, Area.REMOVED)],
+)
+async def test_an_action_reaches_a_deferral_before_its_next_attempt(action: Action, area: Area) -> None:
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
+        [sent] = await kit.submit("a@example.com")
+        await kit.heard(Verb.ATTEMPTED)
+        kit.deliverer.act([sent.key], act(action))
+        # The peer's silence ends the attempt.
+        await kit.clock.run_for(3 * GRACE)
+        assert kit.observer.count(Verb.DEFERRED)
+        [left] = [each async for each in kit.store.scan(Selection())]
+        assert (left.area, batch_of(left), left.attempts) == (area, f"{action}-9", 1)
+        # It can be undone for as long as any other.
+        assert action is Action.HOLD or left.due > START_MS + GRACE
+
+
+async def test_an_undo_ends_what_has_not_followed() -> None:
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
+        [sent] = await kit.submit("a@example.com")
+        await kit.heard(Verb.ATTEMPTED)
+        kit.deliverer.act([sent.key], act(Action.HOLD))
+        kit.deliverer.act([], act(Action.UNDO, target="hold-9"))
+        # The peer's silence ends the attempt.
+        await kit.clock.run_for(3 * GRACE)
+        assert kit.observer.count(Verb.DEFERRED)
+        assert kit.observer.count(Verb.ATTEMPTED) > 1
+        assert kit.observer.count(Verb.HELD) == 0
 
 
 async def test_a_suspension_ends_with_its_rule() -> None:

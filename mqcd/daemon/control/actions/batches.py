@@ -4,7 +4,8 @@ A request is written to a file before anything is changed, and the file goes whe
 was answered is carried out whole: a start continues each one that it finds. A recipient is changed by one
 frame or transaction, and bears the batch's id: no batch changes it twice. One batch runs at a time.
 
-A recipient in flight is passed over, and counted in `in_flight`.
+A recipient in flight is passed over, and counted in `in_flight`. Delivery does not try it any more, unless
+its attempt is under way and succeeds; it forgets that when the server stops.
 
 Pages: POST /v1/batch asks for one (`dry_run`: counts, and shows the first few); GET /v1/batches lists the
 last ones, also those of earlier runs, and with ?id=ID says how far one is.
@@ -16,14 +17,14 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
-from mqcd.core.model import Amended, Area, Purged, Recipient, Settlement
+from mqcd.core.model import Amended, Area, Batch, Purged, Recipient, Settlement
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.amendment import ENDS, applies, batch_of
 from mqcd.core.queueing.spid import format_spid
@@ -54,6 +55,10 @@ _PURGE_MS = 5000
 _PURGED_AT_ONCE = 500
 
 
+Reach = Callable[[Collection[tuple[int, int]], Batch], None]
+"""Takes SPID and QID of each."""
+
+
 class Batches:
     """Those of one process."""
 
@@ -79,6 +84,8 @@ class Batches:
         self._recording: set[str] = set()
         """Names of batches whose files are being written."""
         self._ended = Ended(self._disk, directory / "ended", shard)
+        self.reach: Reach = lambda _keys, _batch: None
+        """Has a batch reach recipients in flight. Set where mail is delivered."""
         self.grace_ms = grace_ms
         """How long what is removed can be restored."""
 
@@ -213,15 +220,18 @@ class Batches:
                 outcome.changed = await self._changed_before(order)
                 outcome.resumed = False
             selection = replace(selection, limit=selection.limit - outcome.changed)
-        outcome.in_flight = 0
+        busy: list[tuple[int, int]] = []
         async with aclosing(self._store.pick(selection, batch)) as parts:
             async for part in parts:
-                outcome.in_flight += part.in_flight
+                busy += part.in_flight
                 await self._settle([
                     Settlement(recipient=each, verdict=Amended(batch=batch)) for each in part.recipients
                 ])  # fmt: skip
                 outcome.changed += part.changed + len(part.recipients)
-                outcome.trouble = ""
+                outcome.in_flight, outcome.trouble = len(busy), ""
+        # Of a limit it is not known how many of them it would leave.
+        if selection.limit is None:
+            self.reach(busy, batch)
         try:
             await asyncio.to_thread(self._forget, order, outcome)
         except OSError as error:
