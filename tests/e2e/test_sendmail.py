@@ -118,6 +118,16 @@ def test_git_send_email(programs: Programs, receiver: Receiver) -> None:
     assert message["Subject"] == "[PATCH] a change"
 
 
+def test_python(programs: Programs, receiver: Receiver) -> None:
+    """As Python's own questions and answers on its library have it."""
+    text = "To: b@example.com\\nBcc: c@example.com\\nSubject: hello\\n\\nline\\n.\\nmore\\n"
+    code = f"import os; p = os.popen('{programs.sendmail} -t -i', 'w'); p.write('{text}'); exit(p.close())"
+    programs.run(sys.executable, "-c", code)
+    recipients, message = arrived(receiver)
+    assert recipients == ["b@example.com", "c@example.com"]
+    assert message.get_payload() == "line\r\n.\r\nmore\r\n"
+
+
 @pytest.mark.needs("php")
 def test_php(programs: Programs, receiver: Receiver) -> None:
     fields = '"Cc: c@example.com\\r\\nX-Is: php"'

@@ -2,6 +2,7 @@
 
 * A change is made under a lock on the file's directory and put in place by a rename: after a crash the file
   is the old or the new one. What has ended leaves it with the next change.
+* Beside it a second file says who has added and cancelled what, and what has ended by itself: the last ones.
 * A process takes up what another has changed within a second, and at once when a page of it is asked for.
 * A file that cannot be read or understood ends a start: mail that a rule holds would leave. While the server
   runs it is logged, and the rules that stood before stay.
@@ -19,8 +20,9 @@ from typing import Any, Protocol
 
 from mqcd.config.settings import Settings
 from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
+from mqcd.core.events import format_time
 from mqcd.core.ports import Clock
-from mqcd.core.selecting.rules import StandingRule
+from mqcd.core.selecting.rules import SERVER, StandingRule
 from mqcd.daemon.rules.form import fields_of, parse_rule
 from mqcd.disk.durable import Disk, describe
 
@@ -28,6 +30,10 @@ log = logging.getLogger("mqcd.daemon")
 
 FILE = Path("rules", "rules.json")
 """In the queue's root; not in the root itself, where a start removes temporary files."""
+HISTORY = "history.jsonl"
+"""Beside it."""
+MOST_HISTORY = 1000
+"""Lines of that file."""
 VERSION = 1
 """Of the file's form."""
 MOST_RULES = 1000
@@ -112,10 +118,10 @@ class RuleBook:
 
     # ------------------------------------------------------------ changes
 
-    async def change(self, edit: Edit) -> None:
-        """Change the file, and take it up. Raises StoreUnavailable, DecodeError."""
+    async def change(self, edit: Edit, by: str = SERVER) -> None:
+        """Change the file, and take it up; `by` whom. Raises StoreUnavailable, DecodeError."""
         try:
-            while not await asyncio.to_thread(self._change, edit):
+            while not await asyncio.to_thread(self._change, edit, by):
                 await self._clock.sleep(_LOCK_MS)
         except OSError as error:
             raise StoreUnavailable(f"the rules cannot be recorded: {describe(error)}") from error
@@ -138,7 +144,7 @@ class RuleBook:
         """A rule that is not in the file stands no longer."""
         self._pending.pop(name, None)
 
-    def _change(self, edit: Edit) -> bool:
+    def _change(self, edit: Edit, by: str) -> bool:
         """False when another process changes it just now."""
         disk, directory = self._disk, self.path.parent
         disk.mkdir(directory)
@@ -155,11 +161,32 @@ class RuleBook:
                 if len(kept) > MOST_RULES:
                     raise DecodeError(f"{MOST_RULES} rules stand already: cancel some")
                 disk.replace_file(self.path, [encode(kept)])
+                self._note(read, {rule.id: rule for rule in kept}, by)
             finally:
                 disk.unlock(fd)
         finally:
             os.close(fd)
         return True
+
+    def _note(self, before: Rules, after: Rules, by: str) -> None:
+        """Keep who has changed what. A disk that does not take it costs these lines."""
+        now = self._clock.now()
+        notes: list[dict[str, object]] = [
+            {"event": "added", "by": rule.by, "rule": fields_of(rule)}
+            for name, rule in after.items()
+            if name not in before
+        ]
+        for name, rule in before.items():
+            if name not in after:
+                end = {"event": "ended"} if rule.ended(now) else {"event": "cancelled", "by": by}
+                notes.append({**end, "rule": fields_of(rule)})
+        path = self.path.with_name(HISTORY)
+        try:
+            old = self._disk.read_file(path).splitlines(keepends=True) if self._disk.exists(path) else []
+            lines = [json.dumps({"at": format_time(now), **note}).encode() + b"\n" for note in notes]
+            self._disk.replace_file(path, [*old, *lines][-MOST_HISTORY:])
+        except OSError as error:
+            log.warning("who has changed the rules is not recorded: %s", describe(error))
 
     def _read(self) -> tuple[_Stamp, Rules]:
         stamp = _stamp_of(self.path)

@@ -78,7 +78,7 @@ class Ruling:
         if dry_run:
             return await self._count(rule)
         rule = replace(rule, id=name_of(rule.action, now))
-        await self._book.change(lambda rules: rules.update({rule.id: rule}))
+        await self._book.change(lambda rules: rules.update({rule.id: rule}), by)
         self._log("rule-added", rule, by)
         return {"rule": self._shown(rule), "batch": rule.id if rule.batch_action else None}
 
@@ -105,7 +105,7 @@ class Ruling:
         if rule is None:
             raise DecodeError(f"no rule {name} stands; GET {RULES} lists those that do")
         self._book.forget(name)
-        await self._book.change(lambda rules: rules.pop(name, None))
+        await self._book.change(lambda rules: rules.pop(name, None), by)
         self._log("rule-cancelled", rule, by)
         undo = f"mqcd queue undo {name}" if rule.batch_action else None
         return {"rule": self._shown(rule), "stays": _STAYS.get(rule.action), "undo": undo}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,7 +94,7 @@ async def test_the_file_is_durable_before_it_is_answered(path: Path, clock: Fake
     disk = FaultyDisk()
     made = Process(path, clock, disk)
     await made.book.change(adding(HOLD))
-    steps = disk.order("datasync", "rename", "sync_dir")[-3:]
+    steps = disk.order("datasync", "rename", "sync_dir")[-6:-3]
     assert steps == [("datasync", "rules.json.tmp"), ("rename", "rules.json"), ("sync_dir", "queue")]
 
 
@@ -206,7 +207,7 @@ async def test_rules_added_together_are_one_change(path: Path, clock: FakeClock)
     disk = FaultyDisk()
     made = Process(path, clock, disk)
     await made.book.add_now(*(rule("suspend", number=number) for number in range(50)))
-    assert (len(made.standing), len(made.applied), disk.count("rename")) == (50, 1, 1)
+    assert (len(made.standing), len(made.applied), disk.count("rename", "*/rules.json")) == (50, 1, 1)
     await made.book.change(adding(HOLD))
     before = dict(made.book.rules)
     await made.book.change(adding(rule("slow", connections=1)))
@@ -221,3 +222,24 @@ async def test_there_is_a_bound_on_rules(
     await made.book.change(adding(HOLD))
     with pytest.raises(DecodeError, match="1 rules stand already"):
         await made.book.change(adding(SUSPEND))
+
+
+async def test_who_has_changed_what_is_kept(
+    path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MOST_HISTORY", 4)
+    book = Process(path, clock).book
+    await book.load()
+    await book.change(adding(HOLD, SUSPEND), "uid:7")
+    await book.change(lambda rules: rules.pop(HOLD.id), "uid:8")
+    clock.advance(2 * HOUR)
+    slow = rule("slow", connections=1, by="uid:9", reason="too many")
+    await book.change(adding(slow), "uid:9")
+    notes = [json.loads(line) for line in path.with_name(room.HISTORY).read_text().splitlines()]
+    assert [(each["event"], each.get("by"), each["rule"]["id"]) for each in notes] == [
+        ("added", SUSPEND.by, "suspend-1"),
+        ("cancelled", "uid:8", "hold-1"),
+        ("added", "uid:9", "slow-1"),
+        ("ended", None, "suspend-1"),
+    ]
+    assert notes[2]["rule"]["reason"] == "too many"

@@ -8,11 +8,14 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Action, Area
+from mqcd.core.model import Action, Amended, Area, Settlement
+from mqcd.core.ports import Picked
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.admin.fsck.survey import survey
+from mqcd.queue.requests import pick
 from tests.contract.harness import HOUR
 from tests.contract.mail import batch, carry_out, deferred
+from tests.fakes.clock import turns
 from tests.unit.queue.support import Rig
 
 MANY = 40
@@ -91,3 +94,28 @@ async def test_a_kill_before_the_next_evacuation_keeps_the_change(rig: Rig) -> N
     undo = batch(Action.UNDO, after.post, id="undo-1", target="hold-1")
     assert await carry_out(after.store, undo) == (20, 0)
     assert areas(after) == {Area.DEFERRED: MANY}
+
+
+async def test_an_action_yields_to_mail_in_flight(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pick, "AT_ONCE", 10)
+    await rig.post.send(*(f"u{number}@x.example" for number in range(20)))
+    await rig.post.send("flying@y.example")
+    flying = [each for each in await rig.post.claim_all() if each.domain == "y.example"]
+    others = [key for key in rig.shard.active if key != flying[0].key]
+    await rig.store.park([entry.recipient for key in others if (entry := rig.shard.active[key]).recipient], 0)
+    parts = rig.store.pick(Selection(domain="x.example"), batch(Action.HOLD, rig.post))
+    await settled(rig, await anext(parts))
+    rig.clock.advance(7)
+    following = asyncio.ensure_future(anext(parts))
+    await turns()
+    rig.clock.advance(7 * pick.RESTS - 1)
+    await turns()
+    assert not following.done()
+    rig.clock.advance(1)
+    await settled(rig, await following)
+    await parts.aclose()
+
+
+async def settled(rig: Rig, part: Picked) -> None:
+    why = Amended(batch=batch(Action.HOLD, rig.post))
+    await rig.store.settle([Settlement(recipient=each, verdict=why) for each in part.recipients])

@@ -53,7 +53,7 @@ async def test_many_replies_make_one_rule_a_destination(rig: Rig) -> None:
     await rig.added(20)
     rig.heard("mx0.example")
     assert len(rig.book.rules) == 20
-    assert rig.disk.count("rename") == 1
+    assert rig.disk.count("rename", "*/rules.json") == 1
     [rule] = [each for each in rig.book.rules.values() if str(each.where) == "site = mx0.example"]
     assert (rule.by, rule.until, rule.reason) == ("server", rig.clock.now() + HOUR, f"reply rule for {BUSY}")
 
