@@ -1,4 +1,4 @@
-"""The page in a browser, over 2,000 recipients: every action by clicks, and what nobody may do."""
+"""The page in a browser, over 100,000 recipients: every action by clicks, and what nobody may do."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from tests.e2e.kit.browser import DOWN, ENTER, TAB, Browser, browser
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.receivers import LoopThread, Receiver
 from tests.e2e.kit.server import Server
-from tests.e2e.kit.waiting import DEADLINE
+from tests.e2e.kit.waiting import DEADLINE, poll
 
 pytestmark = [pytest.mark.needs("chromium", "chromedriver"), pytest.mark.slow]
 
 ACTIONS = ("hold", "remove", "bounce", "redirect", "reschedule", "retry", "picked")
 EACH = 250
 """Recipients of each domain: one domain for each action, and one that is only looked at."""
+BULK = 98
+"""Thousands of recipients whose next hop is dead."""
 HOSTILE = "<script>window.pwned=1</script>\"'><img src=x onerror=window.pwned=1>"
 PAGES = (
     "/", "/destinations", "/queue", "/queue?where=domain+%3D+seen.test", "/queue?where=domain+%3D",
@@ -31,10 +33,15 @@ PAGES = (
 
 @pytest.fixture(scope="module")
 def server(make_module_server: MakeServer, loop_thread: LoopThread) -> Iterator[Server]:
-    """Its next hop defers everything."""
+    """Its next hops defer everything, or are dead."""
     busy = Receiver(loop_thread, ("*=450 4.7.1 busy",), "127.0.0.1", 0)
     queue = {"retry_delays": "1h", "grace": "1h"}
-    plan = Plan(relays=(("", f"127.0.0.1:{busy.port}"),), queue=queue, ops='<page port="0"/>')
+    plan = Plan(
+        relays=(("bulk.test", "127.0.0.1:1"), ("", f"127.0.0.1:{busy.port}")),
+        queue=queue,
+        journal={"segmentsize": "16M"},
+        ops='<page port="0"/>',
+    )
     server = make_module_server(plan).start()
     server.event("listening", name="page")
     with smtplib.SMTP("127.0.0.1", server.port, timeout=DEADLINE) as client:
@@ -44,9 +51,29 @@ def server(make_module_server: MakeServer, loop_thread: LoopThread) -> Iterator[
         client.sendmail(
             '"<img src=x onerror=window.pwned=1>"@x.test', ["one@hostile.test"], f"{HOSTILE}: x\r\n\r\n"
         )
-    server.metric("mqcd_queue_recipients{deferred}", EACH * (len(ACTIONS) + 1) + 1)
+    with mail.Client(server.port) as client:
+        client.greet()
+        for number in range(BULK):
+            at_once(client, number)
+    poll(lambda: settled(server.metrics()), "each domain's first attempt")
     yield server
     busy.close()
+
+
+def at_once(client: mail.Client, number: int) -> None:
+    """A message to a thousand recipients, all commands in a row."""
+    to = b"".join(b"RCPT TO:<r%d@bulk.test>\r\n" % (number * 1000 + each) for each in range(1000))
+    client.send(b"MAIL FROM:<from@bulk.test>\r\n" + to + b"DATA\r\n")
+    assert {client.reply()[:1] for _ in range(1002)} == {"2", "3"}
+    client.send(b"Subject: bulk\r\n\r\nbody\r\n.\r\n")
+    assert client.reply().startswith("250")
+
+
+def settled(figures: dict[str, float]) -> bool:
+    """Whether all are there, and those of a next hop that answers have been tried."""
+    small = EACH * (len(ACTIONS) + 1) + 1
+    areas = [figures.get(f"mqcd_queue_recipients{{{name}}}", 0) for name in ("incoming", "deferred")]
+    return sum(areas) == small + 1000 * BULK and figures["mqcd_recipients_deferred_total"] >= small
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +118,18 @@ def test_an_action_is_counted_done_and_undone(
     assert (event["by"], event["reason"], event["changed"]) == ("token:operator", "a test of it", EACH)
     page.click("Undo")
     page.reads(f"{EACH} recipients are restored")
+
+
+def test_a_flood_is_held_and_undone(page: Browser, server: Server) -> None:
+    page.go("/queue?where=domain+%3D+bulk.test")
+    page.reads(f"{BULK},000 recipients match")
+    page.one("input[name=scope][value=all]").click()
+    page.click("Hold")
+    page.reads(f"{BULK},000 recipients")
+    page.click("Hold")
+    page.reads(f"{BULK},000 recipients are held")
+    page.click("Undo")
+    page.reads(f"{BULK},000 recipients are restored")
 
 
 def test_held_mail_is_released(page: Browser, server: Server) -> None:
