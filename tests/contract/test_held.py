@@ -7,7 +7,7 @@ import pytest
 from mqcd.core.model import Action, Area, Deferred, Recipient, Settlement
 from mqcd.core.selecting.selection import Selection
 from tests.contract.harness import HOUR, MINUTE, Harness, Restart
-from tests.contract.mail import ATTEMPT, Post, batch, carry_out, deferred, delivered, read_all
+from tests.contract.mail import ATTEMPT, Post, batch, carry_out, deferred, delivered, read_all, where
 from tests.fakes.clock import FakeClock
 
 ATRN = "a.atrn.example"
@@ -41,6 +41,24 @@ async def test_a_held_domain_is_held_at_acceptance(post: Post, harness: Harness)
     assert post.store.stats()[Area.HELD].recipients == 2
     assert set(post.store.held_domains()) == {ATRN}
     assert await held(post, "hold.example") == []
+
+
+async def test_what_is_given_to_be_held_waits_for_an_operator(
+    restarting: tuple[Harness, Restart],
+) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    given = {"a@x.example": "tag=x hold=spring", f"b@{ATRN}": "hold=spring", "c@x.example": "tag=hold"}
+    for address, labels in given.items():
+        await post.store.enqueue(post.submission(address, labels=labels))
+    post = Post(await harness.restart(how), harness.clock)
+    assert names(await post.claim_all()) == ["c@x.example"]
+    assert await held(post, ATRN) == []
+    found = (await post.scan(where("hold = spring"))).values()
+    assert {(each.area, each.due) for each in found} == {(Area.HELD, 0)}
+    order = batch(Action.RELEASE, post)
+    assert await carry_out(post.store, order, where("hold = spring")) == (2, 0)
+    assert set(names(await post.claim_all())) == {"a@x.example", f"b@{ATRN}"}
 
 
 async def test_held_mail_of_a_domain_comes_alone(restarting: tuple[Harness, Restart]) -> None:
