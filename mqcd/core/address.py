@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from mqcd.core.errors import DecodeError
 
@@ -110,6 +111,7 @@ def split_address(address: str) -> tuple[str, str]:
     return (local, domain) if at else (address, "")
 
 
+@lru_cache(maxsize=1024)
 def domain_of(address: str) -> str:
     """The domain, in the form in which domains are compared: lower case, A-labels, no final dot."""
     return normal_domain(address[address.rfind("@") + 1 :]) if "@" in address else ""

@@ -51,11 +51,13 @@ class ClockWatch:
 
     def believes(self, wall: int, monotonic: int) -> int:
         """The time to go by: the wall clock's, or where it was last believed and what has passed since."""
-        return wall if self._fits(wall, monotonic) else self._expected(monotonic)
+        expected = self._expected(monotonic)
+        return wall if expected - BACK_MS <= wall <= expected + self._ahead else expected
 
     def look(self, wall: int, monotonic: int) -> Change | None:
         """Compare; returns what has changed by it, None when nothing has."""
-        if self._fits(wall, monotonic):
+        expected = self._wall + monotonic - self._monotonic
+        if expected - BACK_MS <= wall <= expected + self._ahead:
             change = Change.AGREES if self._doubt is not None else None
             self._believe(wall, monotonic)
             return change
@@ -67,10 +69,6 @@ class ClockWatch:
             self._believe(wall, monotonic)
             return Change.ACCEPTED
         return None
-
-    def _fits(self, wall: int, monotonic: int) -> bool:
-        expected = self._expected(monotonic)
-        return expected - BACK_MS <= wall <= expected + self._ahead
 
     def _expected(self, monotonic: int) -> int:
         return self._wall + monotonic - self._monotonic

@@ -36,4 +36,6 @@ def size(octets: int) -> str:
 
 def printable(text: str) -> str:
     """`text` without what could drive a terminal: strangers choose addresses and replies."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -23,5 +23,7 @@ def label(name: str, value: str) -> str:
 
 def value_of(labels: str, name: str) -> str:
     """The value of a label; "" where there is none."""
+    if name not in labels:
+        return ""
     _, found, rest = f" {labels}".partition(f" {name}=")
     return unquote(rest.partition(" ")[0]) if found else ""

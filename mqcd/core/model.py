@@ -7,12 +7,13 @@ since the Unix epoch, sizes are octets. A remote server's refusal is a value her
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from mqcd.core.address import domain_of
 from mqcd.core.labels import HOLD, TENANT, value_of
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 
 MAX_STORED_REPLY = 200
 """Octets of the last reply's text that a record keeps."""
@@ -56,7 +57,7 @@ class Origin(Word):
     IMPORT = "import"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Envelope:
     """What is known of a message besides its content and recipients; shared by all its recipients."""
 
@@ -104,7 +105,7 @@ class Envelope:
         return (value_of(self.labels, TENANT) if self.labels else "") or self.listener
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Recipient:
     """One recipient record: the unit of scheduling. (spid, qid) names it for ever."""
 
@@ -166,7 +167,7 @@ class Recipient:
         return not self.envelope.sender
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Key:
     """An idempotency key, see `core.queueing.idempotency`: its message is accepted once."""
 
@@ -176,7 +177,7 @@ class Key:
     """8 octets of the message's own; complete once the content has been read."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Submission:
     """A message on its way into the queue."""
 
@@ -207,7 +208,7 @@ class Phase(Word):
     DOT = "dot"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Attempt:
     """Where an attempt went and how long it took; shared by the recipients that travelled together."""
 
@@ -232,7 +233,7 @@ class Attempt:
     """Names the connection in the log; "" = there was none. No record keeps it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Delivered:
     """The next hop took responsibility: it replied 250 to the final dot (or LMTP's per recipient)."""
 
@@ -240,7 +241,7 @@ class Delivered:
     attempt: Attempt
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Deferred:
     """To be tried again at `due`, ms."""
 
@@ -256,7 +257,7 @@ class Deferred:
     """It rests for its domain (see `core.queueing.holding`), at the longest until `due`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Bounced:
     """Refused for good; waits for the reporting task, unless it is a report itself."""
 
@@ -264,7 +265,7 @@ class Bounced:
     attempt: Attempt
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Expired:
     """Too old after one more failed attempt; waits for the reporting task like a bounce."""
 
@@ -272,14 +273,14 @@ class Expired:
     attempt: Attempt
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Reported:
     """End of a bounce: the report on it is accepted in the same settle."""
 
     report_spid: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Discarded:
     """End of a bounce without a report, by setting."""
 
@@ -298,7 +299,7 @@ class Action(Word):
     UNDO = "undo"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Batch:
     """One action over a selection; every event of it carries `id`, `by` and `reason`."""
 
@@ -318,14 +319,14 @@ class Batch:
     """Of a removal or a bounce: whether the sender gets a report when the grace is over."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Amended:
     """What a batch does to one recipient."""
 
     batch: Batch
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Purged:
     """The grace of an operator's removal or bounce is over: it leaves, or waits for its report."""
 
@@ -333,7 +334,7 @@ class Purged:
 Verdict = Delivered | Deferred | Bounced | Expired | Reported | Discarded | Amended | Purged
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Settlement:
     """A verdict and the recipient it is for."""
 
@@ -341,7 +342,7 @@ class Settlement:
     verdict: Verdict
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class AreaStats:
     """What one area holds, in flight or not."""
 

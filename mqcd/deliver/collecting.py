@@ -196,8 +196,9 @@ class Collecting:
         end = End.KEPT
         try:
             while jobs and end is End.KEPT and not (stops() or self._terms.rests):
+                clock = self._terms.clock
                 end = await transact(
-                    self._store, self._terms.clock, self._settling, link, jobs[-1], last=False
+                    self._store, clock, self._settling, link, jobs[-1], clock.monotonic(), last=False
                 )
                 if end is End.CONTENT:
                     # After the others: the next session must not meet it first again.

@@ -88,12 +88,12 @@ class Placing:
         in it."""
         first = recipients[0]
         domain = first.domain
-        if any(each.domain != domain for each in recipients[1:]):
+        if len(recipients) > 1 and any(each.domain != domain for each in recipients):
             return None
         if self._suppressed is not None and any(self._suppressed(each.address) for each in recipients):
             return None
         hop = self.router.known(first.envelope, domain)
-        if self._standing and any(self._standing.find(each, hop) for each in recipients):
+        if self._standing.stands and any(self._standing.find(each, hop) for each in recipients):
             return None
         return hop
 
@@ -119,7 +119,7 @@ class Placing:
 
     def _place(self, recipient: Recipient, taken: Taken) -> Give | None:
         try:
-            if self._standing and (batch := self._standing.acted(recipient)) is not None:
+            if self._standing.stands and (batch := self._standing.acted(recipient)) is not None:
                 taken.settlements.append(Settlement(recipient=recipient, verdict=Amended(batch=batch)))
                 return None
             domain = recipient.lane_key
@@ -161,7 +161,7 @@ class Placing:
 
     def _ruled(self, recipient: Recipient, hop: Hop | None, taken: Taken) -> StandingRule | None:
         """The rule that counts for a recipient, and what it keeps back in `taken`."""
-        rule = self._standing.find(recipient, hop) if self._standing else None
+        rule = self._standing.find(recipient, hop) if self._standing.stands else None
         if rule is not None:
             self._standing.take(rule, recipient, hop, self._terms.schedule.longest, taken)
         return rule

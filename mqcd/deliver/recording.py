@@ -46,18 +46,17 @@ class _Work:
     """Destination of an attempt whose begin is not recorded yet."""
     reports: Reports | None = None
     """Makes the messages that the verdicts give rise to."""
+    all: Sequence[Recipient] = ()
+    """Its recipients."""
 
-    @property
-    def all(self) -> Sequence[Recipient]:
-        return self.recipients or [settlement.recipient for settlement in self.settlements]
+    def __post_init__(self) -> None:
+        self.all = self.recipients or [settlement.recipient for settlement in self.settlements]
 
     def perform(self, store: QueueStore) -> Awaitable[None]:
         if self.recipients:
             return store.park(self.recipients, self.until)
         if self.begin:
-            begun = asyncio.ensure_future(
-                store.begin([settlement.recipient for settlement in self.settlements], self.begin)
-            )
+            begun = asyncio.ensure_future(store.begin(self.all, self.begin))
             # The settle behind it fails too, and is the one that is tried again.
             begun.add_done_callback(lambda future: future.cancelled() or future.exception())
             self.begin = ""
@@ -199,8 +198,10 @@ class Recorder:
             if error is not None:
                 _log.error("the store failed on %d recipients", len(work.all), exc_info=error)
             self._released(work.all)
-            self._next_park(work)
-        self._wake()
+            if self._parks:
+                self._next_park(work)
+        if self._waiters:
+            self._wake()
 
     def _give_up(self, work: _Work) -> None:
         """A fault of this program: the recipients stay in flight until the next start."""

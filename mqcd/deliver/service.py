@@ -116,6 +116,8 @@ class Deliverer:
         """Looks for suspects."""
         self._dry_until = 0
         self._relieve_at = 0
+        self._passed_over = False
+        """Whether the last claim passed over domains."""
         self._extra_at = 0
         """When a claim beyond the full active set may give something."""
         self._quiet = asyncio.Event()
@@ -170,7 +172,7 @@ class Deliverer:
     def _place_anew(self, job: Job) -> bool:
         """Place a job again that left its lane before other rules stood; False where it is right."""
         standing, hop = self._standing, job.hop
-        if not standing and not hop.policy.rule:
+        if not standing.stands and not hop.policy.rule:
             return False
         if not any(standing.misplaces(each, hop) for each in job.recipients):
             return False
@@ -337,6 +339,7 @@ class Deliverer:
         clock = self._clock
         wall, now = clock.now(), clock.monotonic()
         skip = self._table.skip(now, wall, self._standing.barred).but(self._rests)
+        self._passed_over = bool(skip)
         overdue = partial(self._overdue, wall) if skip.by_lanes else None
         received_by = wall - self._terms.schedule.first_age
         if room:
@@ -407,8 +410,12 @@ class Deliverer:
             self._event.set()
 
     def _released(self, recipients: Sequence[Recipient]) -> None:
-        self._table.leave(recipients)
-        if self._table.room() or (self._table.shares.several and not self._extra_at):
+        """Wake the loop where what has left kept other mail out of the active set, or lanes stand in line."""
+        table = self._table
+        crowded = self._passed_over or table.passing.passes_over or not table.room()
+        table.leave(recipients)
+        freed = (crowded and table.room()) or (table.shares.several and not self._extra_at)
+        if freed or table.slots.wanted or not self._quiet.is_set():
             self._event.set()
 
     def _is_drained(self) -> bool:

@@ -46,12 +46,14 @@ class Settling:
         self.on_effect: Callable[[Effect], None] = _ignore
         """Hears what replies mean for a destination."""
 
+    @property
+    def judges(self) -> bool:
+        """Whether there are reply rules."""
+        return bool(self._terms.settings.rules)
+
     def judge(self, outcome: Outcome, hop: Hop, domain: str) -> Outcome:
         """The outcome of an attempt by the reply rules."""
-        rules = self._terms.settings.rules
-        if not rules:
-            return outcome
-        outcome, effect = by_rules(rules, outcome, domain, hop.destination)
+        outcome, effect = by_rules(self._terms.settings.rules, outcome, domain, hop.destination)
         if effect is not None:
             self.on_effect(effect)
         return outcome

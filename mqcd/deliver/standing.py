@@ -52,6 +52,8 @@ class Standing:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.rules = RuleSet()
+        self._any = False
+        """Whether there is any rule."""
         self._grace_ms = 0
         self._bars: dict[str, _Bar] = {}
         self._until: dict[str, int] = {}
@@ -61,8 +63,10 @@ class Standing:
         self.applied: dict[str, int] = {}
         """By id of a rule, how many recipients it has kept from an attempt or slowed since the start."""
 
-    def __bool__(self) -> bool:
-        return bool(self.rules or self._acts)
+    @property
+    def stands(self) -> bool:
+        """Whether anything may keep a recipient from its attempt: asked for each."""
+        return self._any or bool(self._acts)
 
     def act(self, keys: Collection[tuple[int, int]], batch: Batch) -> None:
         """A batch is to reach recipients that are in flight. An undo also ends what it undoes."""
@@ -87,6 +91,7 @@ class Standing:
         """These rules stand from now on; `grace_ms`: how long a bounce can be undone. Gives the domains that
         are no longer passed over."""
         self.rules, self._grace_ms = RuleSet(rules), grace_ms
+        self._any = bool(rules)
         standing = {rule.id for rule in rules}
         freed = [domain for domain, bar in self._bars.items() if bar.rule.id not in standing]
         for domain in freed:

@@ -94,7 +94,8 @@ def feedback_of(outcomes: Sequence[Outcome]) -> Feedback:
     421 at any point, and a temporary reply to MAIL, DATA or the final dot, are about the server's own state;
     one to RCPT is about the recipient, or about greylisting.
     """
-    if any(outcome.result is not Result.DEFERRED for outcome in outcomes):
-        return Feedback.GOOD
+    for outcome in outcomes:
+        if outcome.result is not Result.DEFERRED:
+            return Feedback.GOOD
     whole = any(outcome.phase is not Phase.RCPT or outcome.reply.code == 421 for outcome in outcomes)
     return Feedback.PUSHED_BACK if whole else Feedback.NEUTRAL

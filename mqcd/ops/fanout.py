@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.null_observer import NullObserver
 from mqcd.core.ports import Observer, Refusal
 
 
@@ -16,27 +17,34 @@ class Fanout:
     """`core.ports.Observer` over several."""
 
     def __init__(self, *observers: Observer) -> None:
+        self._set(observers)
+
+    def _set(self, observers: tuple[Observer, ...]) -> None:
         self._observers = observers
+        # What happens to every message is not passed to observers that ignore it.
+        self._of_accepted = [each.accepted for each in observers if _hears(each, "accepted")]
+        self._of_attempted = [each.attempted for each in observers if _hears(each, "attempted")]
+        self._of_delivered = [each.delivered for each in observers if _hears(each, "delivered")]
 
     def add(self, observer: Observer) -> None:
         """One more, from the next event on."""
-        self._observers = (*self._observers, observer)
+        self._set((*self._observers, observer))
 
     def remove(self, observer: Observer) -> None:
         """One less."""
-        self._observers = tuple(each for each in self._observers if each is not observer)
+        self._set(tuple(each for each in self._observers if each is not observer))
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
-        for observer in self._observers:
-            observer.accepted(at, recipients)
+        for accepted in self._of_accepted:
+            accepted(at, recipients)
 
     def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        for observer in self._observers:
-            observer.attempted(at, recipients, destination)
+        for attempted in self._of_attempted:
+            attempted(at, recipients, destination)
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        for observer in self._observers:
-            observer.delivered(at, recipient, verdict)
+        for delivered in self._of_delivered:
+            delivered(at, recipient, verdict)
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
         for observer in self._observers:
@@ -81,3 +89,8 @@ class Fanout:
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
         for observer in self._observers:
             observer.connect_failed(at, attempt, reason)
+
+
+def _hears(observer: Observer, event: str) -> bool:
+    """Whether an observer does anything when told of an event."""
+    return getattr(type(observer), event, None) is not getattr(NullObserver, event)

@@ -33,6 +33,8 @@ from mqcd.core.smtp.reply import Reply
 
 ENDS_OF_BOUNCES = (Reported, Discarded)
 """Verdicts on bounces."""
+_TRIED = frozenset((Area.INCOMING, Area.DEFERRED, Area.HELD))
+"""Areas of what can be delivered."""
 WITHOUT_ATTEMPT = (*ENDS_OF_BOUNCES, Amended, Purged)
 
 
@@ -43,6 +45,9 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
     ValueError when the verdict cannot come in the recipient's area: a bounce is not attempted, what has
     not failed cannot be reported, and a batch changes only what it applies to (see `core.amendment`).
     """
+    if type(verdict) is Delivered and recipient.area in _TRIED:
+        # What becomes of most mail.
+        return None
     if isinstance(verdict, Amended):
         return amended(recipient, verdict.batch)
     if isinstance(verdict, Purged):

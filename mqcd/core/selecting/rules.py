@@ -154,9 +154,6 @@ class RuleSet:
                 self._general.append(compiled)
         self._of_sites = [rule for rule in ordered if not rule.of_records]
 
-    def __bool__(self) -> bool:
-        return bool(self._general or self._named)
-
     def _about(self, subject: Subject) -> Sequence[_Compiled]:
         """The rules that may select it, in their order."""
         if not self._named:

@@ -34,14 +34,14 @@ class Marks(NamedTuple):
         """The labels of a message, see `core.labels`; `hold`: the name that it is held under.
 
         Of names in angle brackets without these."""
-        words = (
-            label(TENANT, tenant),
-            label(MESSAGE_ID, _bare(self.message_id)),
-            label(LIST_ID, _bare(self.list_id)),
-            label(TAG, self.tag),
-            label(HOLD, hold),
+        values = (
+            (TENANT, tenant),
+            (MESSAGE_ID, self.message_id and _bare(self.message_id)),
+            (LIST_ID, self.list_id and _bare(self.list_id)),
+            (TAG, self.tag),
+            (HOLD, hold),
         )
-        return " ".join(filter(None, words))
+        return " ".join([label(name, value) for name, value in values if value])
 
 
 _NONE = Marks()

@@ -7,9 +7,9 @@ of control characters, so that it can stand in a log line, a record or a report;
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError, MqcdError
+from mqcd.core.value import value
 
 _STATUS = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?:\s+|$)", re.ASCII)
 _LINE = re.compile(rb"([2-5][0-9][0-9])(?:([ -])(.*))?", re.DOTALL)
@@ -19,7 +19,7 @@ MAX_REPLY_LINE = 2048
 """Octets of one reply line that are read; RFC 5321, 4.5.3.1.5 promises 512, servers send more."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Reply:
     """One SMTP reply."""
 
@@ -53,7 +53,9 @@ class Refused(MqcdError):
 
 def clean(text: str, limit: int) -> str:
     """`text` on one line, without control characters, at most `limit` characters."""
-    return _CONTROLS.sub(" ", text).strip()[:limit]
+    if not text.isprintable():
+        text = _CONTROLS.sub(" ", text)
+    return text.strip()[:limit]
 
 
 def parse_line(line: bytes) -> tuple[int, bool, str]:

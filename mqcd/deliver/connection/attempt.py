@@ -47,25 +47,28 @@ class End(Enum):
 
 
 async def transact(
-    store: QueueStore, clock: Clock, settling: Settling, link: Link, job: Job, *, last: bool
+    store: QueueStore, clock: Clock, settling: Settling, link: Link, job: Job, started: int, *, last: bool
 ) -> End:
-    """Try a job. With `last` the session ends after it.
+    """Try a job, at `started` (monotonic). With `last` the session ends after it.
 
     Recipients are settled, except for STALE, STORE and CONTENT: they are still the caller's.
     """
-    started = clock.monotonic()
     smtp = link.smtp
     begun: asyncio.Future[None] | None = None
-    if link.transactions and await link.listen() is State.ENDED:
+    if link.transactions and not link.quiet and await link.receive() is State.ENDED:
         return End.STALE
     try:
         if not job.begun:
             begun = asyncio.ensure_future(store.begin(job.recipients, job.hop.destination.name))
             job.begun = True
-        content = await _content(store, job)
+        # What was in memory is kept for one attempt.
+        octets, job.content = job.content, None
+        content = await store.content(job.recipients[0]) if octets is None else MemoryContent(octets)
         try:
-            smtp.begin(await _transaction(store, link, job, content, last))
-            await _converse(link, content, begun, len(job.recipients))
+            carried = await _declared(store, link, job)
+            smtp.begin(_transaction(link, job, content, *carried, last=last))
+            link.start(len(job.recipients), content.size, started)
+            await _converse(link, content, begun)
         finally:
             content.close()
     except StoreUnavailable as error:
@@ -89,44 +92,35 @@ async def transact(
     return End.KEPT if smtp.state is State.READY else End.OVER
 
 
-async def _content(store: QueueStore, job: Job) -> Content:
-    """The job's content; what was in memory is kept for one attempt."""
-    octets, job.content = job.content, None
-    return MemoryContent(octets) if octets is not None else await store.content(job.recipients[0])
-
-
-async def _converse(
-    link: Link, content: Content, begun: asyncio.Future[None] | None, recipients: int
-) -> None:
+async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | None) -> None:
     """Until every recipient has its outcome."""
     smtp = link.smtp
     left = content.size
-    link.start(recipients, left)
     while not smtp.decided:
         if smtp.state is not State.CONTENT:
             await link.receive()
             continue
         if begun is not None and not begun.done():
             link.deadline = 0
-        await _recorded(begun)
+            await _recorded(begun)
         chunk = await content.read(CHUNK)
         left -= len(chunk)
         if left and not chunk:
             raise ContentUnavailable(f"content ends {left} octets early")
-        if await link.listen() is not State.CONTENT:
+        if not link.quiet and await link.receive() is not State.CONTENT:
             continue
         link.send_content(chunk, not left, content.size)
         if left:
             await link.drain()
             # Reading and sending may not have waited: let other tasks run.
             await asyncio.sleep(0)
-    await _recorded(begun)
-
-
-async def _recorded(begun: asyncio.Future[None] | None) -> None:
-    """Wait for the store. A cancelled attempt must not cancel the store's work."""
     if begun is not None:
-        await (begun if begun.done() else asyncio.shield(begun))
+        await _recorded(begun)
+
+
+async def _recorded(begun: asyncio.Future[None]) -> None:
+    """Wait for the store. A cancelled attempt must not cancel the store's work."""
+    await (begun if begun.done() else asyncio.shield(begun))
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
@@ -135,8 +129,9 @@ def _retrieve(future: asyncio.Future[None]) -> None:
         future.exception()
 
 
-async def _transaction(store: QueueStore, link: Link, job: Job, content: Content, last: bool) -> Transaction:
-    """The transaction's values. Content is read only when the hop lacks what was declared."""
+async def _declared(store: QueueStore, link: Link, job: Job) -> tuple[bool, bool]:
+    """Whether the transaction needs 8BITMIME and SMTPUTF8. Content is read only when the hop lacks what was
+    declared."""
     first = job.recipients[0]
     envelope, offered = first.envelope, link.smtp.extensions
     eight, smtputf8 = envelope.body is Body.EIGHT, envelope.smtputf8
@@ -145,6 +140,13 @@ async def _transaction(store: QueueStore, link: Link, job: Job, content: Content
     if smtputf8 and "SMTPUTF8" not in offered:
         # Recipients that need it are refused one by one.
         smtputf8 = not envelope.sender.isascii() or await _beyond_ascii(store, first, headers_only=True)
+    return eight, smtputf8
+
+
+def _transaction(
+    link: Link, job: Job, content: Content, eight: bool, smtputf8: bool, *, last: bool
+) -> Transaction:
+    envelope = job.recipients[0].envelope
     return Transaction(
         sender=envelope.sender,
         recipients=tuple([recipient.address for recipient in job.recipients]),
@@ -153,7 +155,7 @@ async def _transaction(store: QueueStore, link: Link, job: Job, content: Content
         smtputf8=smtputf8,
         dsn=envelope.dsn,
         priority=envelope.priority,
-        recipient_dsn=_recipient_dsn(job.recipients) if "DSN" in offered else (),
+        recipient_dsn=_recipient_dsn(job.recipients) if "DSN" in link.smtp.extensions else (),
         quit_after=last and link.sends_quit,
     )
 
@@ -191,7 +193,8 @@ def _settle(store: QueueStore, clock: Clock, settling: Settling, link: Link, job
     settlements: list[Settlement] = []
     asked = ""
     for recipient, outcome in zip(job.recipients, link.smtp.outcomes, strict=True):
-        outcome = settling.judge(outcome, job.hop, recipient.domain)
+        if settling.judges:
+            outcome = settling.judge(outcome, job.hop, recipient.domain)
         attempt = attempts.get(outcome.phase)
         if attempt is None:
             attempt = attempts[outcome.phase] = Attempt(

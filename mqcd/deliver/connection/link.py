@@ -94,7 +94,7 @@ class Link:
         smtp = self.smtp
         if smtp.secured:
             await self._start_tls()
-        self.await_reply()
+        self._await_reply(self._clock.monotonic())
         while smtp.state not in (State.READY, State.ENDED):
             if smtp.state is State.TLS:
                 await self._start_tls()
@@ -139,7 +139,7 @@ class Link:
         state = smtp.receive(data)
         self.send()
         if state in WAITING and smtp.replies != self._replies:
-            self.await_reply()
+            self._await_reply(self._clock.monotonic())
         return state
 
     def send_content(self, chunk: bytes, last: bool, size: int) -> None:
@@ -168,28 +168,28 @@ class Link:
             if data := await connection.read():
                 self.smtp.receive(data)
 
-    async def listen(self) -> State:
-        """Process unsolicited octets, if any; returns the state. Called before a command whose reply they
-        could be mistaken for. Does not wait.
-        """
-        return self.smtp.state if self._open().quiet else await self.receive()
+    @property
+    def quiet(self) -> bool:
+        """Whether no unsolicited octets are there. Else `receive` does not wait, and comes before a command
+        whose reply they could be mistaken for."""
+        return self._open().quiet
 
-    def start(self, recipients: int, size: int) -> None:
-        """Send the beginning of a transaction with a content of `size` octets."""
-        self._limits.transaction(recipients, size, self._clock.monotonic())
+    def start(self, recipients: int, size: int, now: int) -> None:
+        """Send the beginning of a transaction with a content of `size` octets, at `now` (monotonic)."""
+        self._limits.transaction(recipients, size, now)
         self._sending = self.content_begun = False
         self.send()
-        self.await_reply()
+        self._await_reply(now)
 
     def rest(self) -> None:
         """Nothing is under way."""
         self.deadline = self._limits.rest()
 
-    def await_reply(self) -> None:
+    def _await_reply(self, now: int) -> None:
         """Start the time limit of the next reply; that of a content under way stays."""
         self._replies = self.smtp.replies
         if not self._sending:
-            self.deadline = self._limits.reply(self.smtp.phase, self._clock.monotonic())
+            self.deadline = self._limits.reply(self.smtp.phase, now)
 
     @property
     def sends_quit(self) -> bool:

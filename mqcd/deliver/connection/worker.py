@@ -297,7 +297,8 @@ class Worker:
         self._offer = asyncio.get_running_loop().create_future()
         self._rest()
         self._sweep.add(self)
-        self._changed()
+        if self._table.slots.wanted:
+            self._changed()
         try:
             return await self._offer
         finally:
@@ -319,7 +320,7 @@ class Worker:
     async def _transact(self, link: Link, job: Job) -> End:
         limit = self._terms.settings.maxmessages
         last = 0 < limit <= link.transactions + 1
-        return await transact(self._store, self._clock, self._settling, link, job, last=last)
+        return await transact(self._store, self._clock, self._settling, link, job, self.began, last=last)
 
     # ------------------------------------------------------------ after a transaction, see _AFTER
 

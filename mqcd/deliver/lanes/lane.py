@@ -15,6 +15,7 @@ from mqcd.config.settings import Rate
 from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Recipient
 from mqcd.core.ports import UsedRates
+from mqcd.core.value import value
 from mqcd.deliver.lanes.jobs import Job, JobQueue
 from mqcd.deliver.lanes.outside import PROBE_GRACE_MS, Share, Suspension
 from mqcd.deliver.lanes.rates import Limit
@@ -178,7 +179,7 @@ class LaneState:
     """These rates, as the configuration writes them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Start:
     """Try a job: over an idle connection of its lane, or over a new one."""
 
@@ -198,7 +199,7 @@ class Why(Enum):
     """Their lane holds more than its share of the active set and makes no progress."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Give:
     """Park recipients, to be due again `after` ms from now."""
 

@@ -96,6 +96,11 @@ class Passing:
         self._resting: dict[str, Lane] = {}
         self._lane_of: dict[str, Lane] = {}
 
+    @property
+    def passes_over(self) -> bool:
+        """Whether there are such lanes."""
+        return bool(self._resting or self._dead)
+
     def clear(self) -> None:
         """Forget which lanes the domains have."""
         for lane in self._lane_of.values():

@@ -55,7 +55,7 @@ class LaneTable:
         self._lanes: dict[str, Lane] = {}
         self._turns = Turns()
         self._throttle = Throttle(self._turns)
-        self._passing = Passing()
+        self.passing = Passing()
         self.slots = Slots(self._turns, bounds.maxconnections)
         self._count = 0
         self.active = 0
@@ -68,7 +68,7 @@ class LaneTable:
         """Apply other bounds from the next decision on; connections above them end by themselves. What rates
         have used up stays used up. Domains may have other lanes from now on."""
         self._bounds = bounds
-        self._passing.clear()
+        self.passing.clear()
         self.slots.rebind(bounds.maxconnections)
         self._throttle.rebind(bounds, self._lanes.values(), now)
 
@@ -81,7 +81,7 @@ class LaneTable:
     @property
     def suspended(self) -> int:
         """How many lanes are suspended."""
-        return self._passing.suspended
+        return self.passing.suspended
 
     def states(self, now: int) -> list[LaneState]:
         """A snapshot for operators."""
@@ -108,11 +108,11 @@ class LaneTable:
 
     def skip(self, now: int, wall: int = 0, barred: Mapping[str, int] = NOBODY) -> Skip:
         """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`."""
-        return self._passing.skip(now, wall, barred)
+        return self.passing.skip(now, wall, barred)
 
     def is_dead(self, domain: str, *, probed: bool = False) -> bool:
         """Whether a domain's destination is suspended; `probed`: and has a recipient to be probed with."""
-        return self._passing.is_dead(domain, probed=probed)
+        return self.passing.is_dead(domain, probed=probed)
 
     def next_wake(self, now: int) -> int | None:
         """In how many ms `dispatch` may start something without another event; None = it will not."""
@@ -138,7 +138,7 @@ class LaneTable:
         """Put a claimed recipient into its lane; a Give when it has to wait outside."""
         lane = self._lane(hop, now)
         if hop.sole:
-            self._passing.belongs(domain, lane)
+            self.passing.belongs(domain, lane)
         job = Job(hop, [recipient], now)
         if not self._is_free(lane):
             job.limit = self._throttle.of_sender(recipient)
@@ -187,7 +187,7 @@ class LaneTable:
         if job.few:
             return None
         if lane.share.most and (wait := lane.ask_share(now)):
-            self._passing.add(lane)
+            self.passing.add(lane)
             return Give(recipients=job.recipients, after=wait, why=Why.SHARE, lane=lane)
         limits = lane.queue.limits if job.limit is None else (*lane.queue.limits, job.limit)
         most, been_outside = self._new_share, job.recipients[0].due > 0
@@ -249,7 +249,7 @@ class LaneTable:
         if len(recipients) > min(room, self._bounds.maxrecips or room):
             return None
         if hop.sole:
-            self._passing.belongs(recipients[0].domain, lane)
+            self.passing.belongs(recipients[0].domain, lane)
         self.enter(recipients)
         self._count += 1
         job = Job(hop, list(recipients), now, order=(lane.queue.turns.now, self._count))
@@ -311,7 +311,7 @@ class LaneTable:
         if lane.condition is not _OPEN:
             if lane.suspended:
                 lane.suspension = Suspension()
-                self._passing.revived(lane)
+                self.passing.revived(lane)
             lane.share = Share(0, lane.share.rest, lane.share.until)
         lane.on(_PASS)
         lane.moved = now
@@ -354,7 +354,7 @@ class LaneTable:
 
         If it fails, the next ones come as after the first failure.
         """
-        for lane in self._passing.dead(domains):
+        for lane in self.passing.dead(domains):
             lane.suspension = lane.suspension.hurried(now)
             self._push(lane)
 
@@ -375,7 +375,7 @@ class LaneTable:
             # What stays should last until the rest comes back, at the speed seen so far.
             rest = max(waited * most // waiting, STUCK_MS)
             lane.share = Share(most, rest, lane.share.until).rested(now, lane.moved)
-            self._passing.add(lane)
+            self.passing.add(lane)
             cut = lane.queue.cut(most)
             given.append(Give(recipients=cut, after=lane.share.rest, why=Why.SHARE, lane=lane))
         return given
@@ -402,7 +402,7 @@ class LaneTable:
 
     def forget(self, now: int) -> None:
         """Remove suspended lanes for which nothing waits."""
-        for lane in self._passing.deserted(now):
+        for lane in self.passing.deserted(now):
             if lane.limit is None or lane.limit.is_full(now):
                 self._forget(lane)
 
@@ -432,7 +432,7 @@ class LaneTable:
     def _forget(self, lane: Lane) -> None:
         lane.on(Event.FORGET)
         del self._lanes[lane.name]
-        self._passing.forget(lane)
+        self.passing.forget(lane)
 
     def _suspend(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         """Keep one recipient as the probe; a Give of all others."""
@@ -441,7 +441,7 @@ class LaneTable:
         if lane.suspension.until != before:
             self._throttle.alarm(lane.suspension.until, lane)
         lane.on(Event.FAIL)
-        self._passing.add(lane)
+        self.passing.add(lane)
         lane.breaks = 0
         lane.window = lane.window.closed()
         given = lane.queue.keep_one()

@@ -150,6 +150,11 @@ class Slots:
         return True
 
     @property
+    def wanted(self) -> bool:
+        """Whether some lane stands in line for one, idle or new."""
+        return bool(self._turns)
+
+    @property
     def scarce(self) -> bool:
         """Whether lanes wait for a connection that `maxconnections` does not allow."""
         return self.crowded or bool(self._held or self._held_new)

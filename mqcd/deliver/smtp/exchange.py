@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Phase
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.deliver.smtp.auth import Login
 
 
@@ -39,7 +39,7 @@ class Result(Enum):
     BOUNCED = "bounced"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Outcome:
     """The outcome of one recipient, with its reply and phase."""
 
@@ -50,7 +50,7 @@ class Outcome:
     """The end of the content was sent and no reply that counts came."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Options:
     """Options of the client; see the client settings of the same names."""
 
@@ -80,7 +80,7 @@ class Options:
     """The credentials; None = no login."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Transaction:
     """One message to some of its recipients."""
 

@@ -68,7 +68,8 @@ class ClockGuard:
 
     def believed(self) -> int:
         """The time to go by where a wrong one would leave traces for good, ms."""
-        return self._watch.believes(*self._read())
+        wall, monotonic = self._read()
+        return self._watch.believes(wall, monotonic) if self._watch.in_doubt else wall
 
     def off_by(self) -> int:
         """How far the wall clock stands from where it should, ms; 0 when it is believed."""

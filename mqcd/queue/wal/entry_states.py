@@ -30,6 +30,9 @@ class State(Enum):
     ENDED = auto()
     """The recipient has left the queue."""
 
+    __hash__ = object.__hash__
+    """Hashed by identity: looked up for each frame."""
+
 
 class Event(Enum):
     """What changes the state of an entry."""
@@ -55,6 +58,8 @@ class Event(Enum):
     """The evacuation has failed."""
     EVACUATE = auto()
     """The evacuation is committed."""
+
+    __hash__ = object.__hash__
 
 
 TABLE: Mapping[Event, Mapping[State, State]] = {

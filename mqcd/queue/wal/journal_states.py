@@ -27,6 +27,9 @@ class State(Enum):
     CLOSED = auto()
     """None is taken: the queue is being closed. The last group may still be with the committer."""
 
+    __hash__ = object.__hash__
+    """Hashed by identity: looked up for each frame."""
+
 
 class Event(Enum):
     """What changes the state."""
@@ -40,6 +43,8 @@ class Event(Enum):
     """It is durable, or has failed."""
     BREAK = auto()
     STOP = auto()
+
+    __hash__ = object.__hash__
 
 
 TABLE: Mapping[Event, Mapping[State, State]] = {

@@ -22,6 +22,9 @@ class State(Enum):
     RETIRED = auto()
     """Its records and contents are in clusters and spool, or the queue is closed: the last pin frees it."""
 
+    __hash__ = object.__hash__
+    """Hashed by identity: looked up for each frame."""
+
 
 class Event(Enum):
     """What changes the state of a segment."""
@@ -32,6 +35,8 @@ class Event(Enum):
     """The evacuation is committed."""
     CLOSE = auto()
     """The queue is closed."""
+
+    __hash__ = object.__hash__
 
 
 TABLE: Mapping[Event, Mapping[State, State]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gzip
 import json
 from collections import Counter
@@ -54,9 +55,8 @@ SEGMENT_SIZE = 1 << 18
 
 def recipient(**changes: Any) -> Recipient:
     """A deferred recipient with every field filled; `changes` replace some, of the envelope too."""
-    of_envelope = {
-        key: changes.pop(key) for key in list(changes) if key in Envelope.__slots__ and key != "dsn"
-    }
+    shared = {each.name for each in dataclasses.fields(Envelope)} - {"dsn"}
+    of_envelope = {key: changes.pop(key) for key in list(changes) if key in shared}
     envelope: dict[str, Any] = {
         "spid": SPID,
         "sender": "sender@example.com",
