@@ -40,7 +40,7 @@ class SenderList:
 
     def has(self, sender: str) -> bool:
         """Whether a reverse-path ("" = the null one) is among them."""
-        return self.rank(sender) > 0
+        return bool(self._entries) and self.rank(sender) > 0
 
     def rank(self, sender: str) -> int:
         """How closely an entry names it: 3 by its address, 2 by its domain, 1 by one above that, 0 = not."""

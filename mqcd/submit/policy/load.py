@@ -77,7 +77,9 @@ class Load:
         self._coming: dict[object, int] = {}
         """By session whose message is still to come, when it got its place; the oldest first."""
         self._line: deque[Turn] = deque()
-        self._memory = (1, 1)
+        self.delay = 0
+        """Time, ms, that the reply to MAIL has to wait."""
+        self._memory_short = False
         self.refusing = ""
         """Why the queue takes no mail; "" = it does."""
 
@@ -101,7 +103,7 @@ class Load:
                 self._shrunk_at = now
         elif self._line:
             self.window += 1 if self._shrunk_at < 0 else 1 / self.window
-        self._serve()
+        self._serve(now)
 
     def _slow_ms(self, took: int, now: int) -> int:
         """From when on a commit is too slow; counts one more."""
@@ -114,10 +116,11 @@ class Load:
     def enter(self, session: object) -> bool:
         """Take a place for a message that begins now; False: there is none at once. A session has one."""
         self._coming.pop(session, None)
-        self._serve()
-        if self._line or not self._has_room():
+        now = self._now()
+        self._serve(now)
+        if self._line or not self._has_room(now):
             return False
-        self._coming[session] = self._now()
+        self._coming[session] = now
         return True
 
     def line_up(self, session: object, call: Callable[[], None]) -> Turn:
@@ -130,14 +133,14 @@ class Load:
         if not turn.given:
             self._line.remove(turn)
 
-    def _serve(self) -> None:
-        while self._line and self._has_room():
+    def _serve(self, now: int) -> None:
+        while self._line and self._has_room(now):
             turn = self._line.popleft()
-            self._coming[turn.session] = self._now()
+            self._coming[turn.session] = now
             turn.give()
 
-    def _has_room(self) -> bool:
-        since = self._now() - COMING_MS
+    def _has_room(self, now: int) -> bool:
+        since = now - COMING_MS
         while self._coming:
             session, at = next(iter(self._coming.items()))
             if at > since:
@@ -147,23 +150,15 @@ class Load:
 
     def remember(self, available: int, total: int) -> None:
         """Octets of memory that are left, and in all."""
-        self._memory = available, total
-
-    @property
-    def delay(self) -> int:
-        """Time, ms, that the reply to MAIL has to wait."""
-        return MOST_DELAY_MS if self._has_less(_SLOW_PERCENT) else 0
+        self.delay = MOST_DELAY_MS if available * 100 < total * _SLOW_PERCENT else 0
+        self._memory_short = available * 100 < total * _REFUSE_PERCENT
 
     def refusal(self) -> tuple[Reason, Reply] | None:
         """Why no message may begin now."""
         if self.refusing:
             return Reason.STORE, _NO_STORAGE
-        return (Reason.OVERLOAD, _NO_MEMORY) if self._has_less(_REFUSE_PERCENT) else None
+        return (Reason.OVERLOAD, _NO_MEMORY) if self._memory_short else None
 
     def closed(self) -> tuple[Reason, Reply] | None:
         """Why no client may connect now."""
-        return (Reason.OVERLOAD, _CLOSED) if self._has_less(_REFUSE_PERCENT) else None
-
-    def _has_less(self, percent: int) -> bool:
-        available, total = self._memory
-        return available * 100 < total * percent
+        return (Reason.OVERLOAD, _CLOSED) if self._memory_short else None

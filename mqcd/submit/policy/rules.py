@@ -173,6 +173,8 @@ class Rules:
 
     def check_sender(self, sender: str) -> Verdict:
         """The same for a reverse-path."""
+        if not self._sender.checked:
+            return ()
         return names.domain(self._sender, split_address(sender)[1], names.SENDER)
 
     def check_recipient(self, recipient: str) -> Verdict:

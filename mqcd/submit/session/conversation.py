@@ -39,7 +39,6 @@ class Conversation:
     __slots__ = (
         "_bad",
         "_listener",
-        "_questions",
         "_refused",
         "_trusted",
         "_turned_down",
@@ -49,6 +48,7 @@ class Conversation:
         "login",
         "pause",
         "places",
+        "questions",
         "rules",
         "session",
         "state",
@@ -71,7 +71,8 @@ class Conversation:
         self._trusted: bool | None = None
         self._bad = 0
         self._turned_down = 0
-        self._questions: Sequence[Question] = ()
+        self.questions: Sequence[Question] = ()
+        """What the reply to the last command depends on; see `submit.desk`."""
         self.places: dict[str, int] = {}
         """The places among the sessions of its parties that it holds; see `submit.quotas`."""
         self.pause = 0
@@ -115,26 +116,21 @@ class Conversation:
             raise IllegalTransition(Event.RCPT, self.state)
         return self.transaction
 
-    @property
-    def asks(self) -> bool:
-        """Whether the reply to the last command depends on questions; see `submit.desk`."""
-        return bool(self._questions)
-
     def take_questions(self) -> Sequence[Question]:
         """The questions on which the reply to the last command depends: the caller asks them, in their order,
         and calls `retract` with the first refusal, if there is one."""
-        questions, self._questions = self._questions, ()
+        questions, self.questions = self.questions, ()
         return questions
 
     def _ask_greylist(self, triplet: Triplet | None) -> None:
         if triplet is not None:
-            self._questions = [*self._questions, triplet]
+            self.questions = [*self.questions, triplet]
 
     def _depends(self, verdict: Verdict) -> Reply | None:
         """The reply of a check that refuses; its questions are noted otherwise."""
         if isinstance(verdict, Reply):
             return verdict
-        self._questions = verdict
+        self.questions = verdict
         return None
 
     def refuse(

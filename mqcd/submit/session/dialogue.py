@@ -208,7 +208,7 @@ class Dialogue(Securing):
         self.transaction = transaction
         limit = self.rules.settings.maxmsgsize
         if limit and parameters.size > limit:
-            self._questions = ()
+            self.questions = ()
             octets = self.refuse(Reason.SIZE, replies.TOO_LARGE)
             self.drop()
             return octets
@@ -311,7 +311,7 @@ class Dialogue(Securing):
             return self.bad(ETRN_SYNTAX)
         if calls.started(self.rules.gate.holding, node, self.user) is None:
             return self.bad(NODE_DENIED, Reason.HELD)
-        self._questions = (Start(node, self.user),)
+        self.questions = (Start(node, self.user),)
         return b""
 
     def _atrn(self, argument: str) -> bytes:
@@ -326,7 +326,7 @@ class Dialogue(Securing):
             return self.bad(ATRN_SYNTAX)
         if calls.collected(self.rules.gate.holding, domains, self.user) is None:
             return self.bad(ATRN_DENIED, Reason.HELD)
-        self._questions = (Collect(domains, self.user),)
+        self.questions = (Collect(domains, self.user),)
         return b""
 
     def reverse(self, call: Collect) -> None:

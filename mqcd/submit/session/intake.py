@@ -93,7 +93,7 @@ class Stream(AsyncIterator[bytes]):
         self._maxhops = maxhops
         self._maxline = maxline
         self._hops = HopCounter()
-        self._lines = LineMeter()
+        self._lines = LineMeter() if maxline else None
         self._ready: list[bytes] = []
         self._watch: Callable[[bytes], None] | None = None
 
@@ -173,7 +173,7 @@ class Stream(AsyncIterator[bytes]):
             return DoorRefused(Reason.SIZE, TOO_LARGE)
         if self._maxhops and self._hops.feed(part) >= self._maxhops:
             return DoorRefused(Reason.LOOP, _LOOP)
-        if self._maxline and self._lines.feed(part) > self._maxline:
+        if self._lines is not None and self._lines.feed(part) > self._maxline:
             text = f"A line of the message is longer than {self._maxline} octets"
             return DoorRefused(Reason.CONTENT, Reply(code=554, status="5.6.0", text=text))
         return None
@@ -274,18 +274,19 @@ def _envelope(
     intake: Intake, dialogue: Dialogue, spid: int, *, received: int, zone: str, tenant: str, marks: Marks
 ) -> Envelope:
     transaction = dialogue.begun
+    parameters = transaction.parameters
     return Envelope(
         spid=spid,
         sender=transaction.sender,
         received=received,
-        body=transaction.parameters.body,
-        smtputf8=transaction.parameters.smtputf8,
+        body=parameters.body,
+        smtputf8=parameters.smtputf8,
         zone=zone,
         listener=intake.listener,
         client=dialogue.client,
         user=dialogue.user,
         tls=dialogue.channel.tls,
-        dsn=transaction.parameters.dsn,
+        dsn=parameters.dsn,
         release=transaction.release,
         priority=transaction.priority,
         labels=marks.labels(tenant, dialogue.caller.hold),

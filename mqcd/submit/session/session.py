@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 SESSION_MS = 3_600_000
 """Maximum length of a session; a message under way may finish."""
 _CLOSING = b"421"
+_NOT_COMMANDS = frozenset((State.CHECKING, State.CONTENT))
 _TURN = 64
 """Commands answered in a row before other sessions have a turn."""
 _COMMAND_MS = 100
@@ -251,7 +252,7 @@ class Session(asyncio.Protocol):
         """Answer one command, if there is one; False when there is nothing left to do before more comes."""
         dialogue = self._dialogue
         wire = self.wire
-        if dialogue.waits_for_check or dialogue.state is State.CONTENT:
+        if dialogue.state in _NOT_COMMANDS:
             self._proceed()
             return False
         try:
@@ -272,7 +273,7 @@ class Session(asyncio.Protocol):
     def _goes_on(self) -> bool:
         """What follows a command whose reply is the last of `_out`; whether there is more to do at once."""
         dialogue = self._dialogue
-        if dialogue.skip or dialogue.asks or dialogue.pause or dialogue.lines_up:
+        if dialogue.skip or dialogue.questions or dialogue.pause or dialogue.lines_up:
             self._start(self._finish(self._out.pop()))
             return False
         self._after_command()
@@ -326,7 +327,7 @@ class Session(asyncio.Protocol):
             wire.begin()
         while dialogue.skip:
             dialogue.skip -= len(await wire.take_some(dialogue.skip))
-        if dialogue.asks:
+        if dialogue.questions:
             reply = await self._host.intake.desk.settle(dialogue, reply)
         pause, dialogue.pause = dialogue.pause, 0
         if pause:

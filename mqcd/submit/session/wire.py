@@ -111,7 +111,8 @@ class Wire:
         if self.held > HIGH_WATER and not self._paused:
             self._paused = True
             self._transport.pause_reading()
-        self.wake()
+        if self._waiter is not None:
+            self.wake()
 
     def feed_eof(self) -> None:
         """The client will send no more; what it sent can still be read."""
