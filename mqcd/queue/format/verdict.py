@@ -85,6 +85,12 @@ def encode(verdict: Verdict, shared: str = "", before: Recipient | None = None) 
 
     `before`: the recipient that an operator's action changes.
     """
+    if isinstance(verdict, Delivered | Deferred | Bounced | Expired):
+        reply, extra = verdict.reply, ""
+        if isinstance(verdict, Deferred):
+            extra = f"{verdict.due}{'?' if verdict.possibly_delivered else ''}"
+        head = shared or attempt_part(verdict.attempt)
+        return f"{head}|{reply.code}|{join(reply.status, extra, reply.text)}".encode()
     if isinstance(verdict, Amended):
         batch = verdict.batch
         taken_back = undone(before) if before is not None and batch.action is Action.UNDO else ""
@@ -93,14 +99,7 @@ def encode(verdict: Verdict, shared: str = "", before: Recipient | None = None) 
         return b""
     if isinstance(verdict, Reported):
         return f"{_NO_ATTEMPT}|0||{format_spid(verdict.report_spid)}|".encode()
-    if isinstance(verdict, Discarded):
-        return f"{_NO_ATTEMPT}|0||{escape(verdict.reason)}|".encode()
-    extra = ""
-    if isinstance(verdict, Deferred):
-        extra = f"{verdict.due}{'?' if verdict.possibly_delivered else ''}"
-    reply = verdict.reply
-    head = shared or attempt_part(verdict.attempt)
-    return f"{head}|{reply.code}|{join(reply.status, extra, reply.text)}".encode()
+    return f"{_NO_ATTEMPT}|0||{escape(verdict.reason)}|".encode()
 
 
 class Note(NamedTuple):
