@@ -85,14 +85,19 @@ class Picked:
 
 
 class Reservation(Protocol):
-    """A free connection, reserved for one new message until that is durable."""
+    """A connection, or a place in line for one, reserved for one new message until that is durable."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether the connection is free, so that the attempt begins with the acceptance. If not, the mail is
+        in flight like claimed mail, and its attempt begins later."""
 
     @property
     def destination(self) -> str:
         """Where it leads; see `QueueStore.begin`."""
 
     def use(self, content: bytes | None) -> None:
-        """The message is durable and its attempt has begun: its recipients are in flight from now on.
+        """The message is durable: its recipients are in flight from now on.
 
         `content`: the message's octets, None = they are read from the store.
         """
@@ -102,7 +107,7 @@ class Reservation(Protocol):
 
 
 FindConnection = Callable[[Sequence[Recipient]], Reservation | None]
-"""Reserves a connection that can take all of these recipients at once; None without one."""
+"""Reserves a connection, or a place in line, for all of these recipients at once; None without one."""
 
 
 class MailTaker(Protocol):
@@ -236,7 +241,7 @@ class QueueStore(MailTaker, Protocol):
 
     def hand_over(self, find: FindConnection) -> None:
         """Ask `find` for a connection before a new message is written, where no other new mail waits: it is
-        in flight and begun as soon as it is durable. A store need not ask."""
+        in flight, and may have begun, as soon as it is durable. A store need not ask."""
 
 
 class Notifier(Protocol):

@@ -1,9 +1,10 @@
 """New mail that goes straight to a connection that is free: no claim, no lane's queue, no begin of its own.
+Where all are at work it goes straight into its lane, without a claim, as long as no more wait there.
 
-A connection is reserved before the message is durable, and used when it is. Guarantees: no acknowledged new
-mail of its lane is overtaken, as a lane with idle connections has none waiting; what rates, suspensions,
-advice or the active set hold back is not reserved for, and takes the ordinary way. A reserved connection ends
-used or released.
+A connection, or a place in the lane, is reserved before the message is durable, and used when it is.
+Guarantees: no acknowledged new mail of its lane is overtaken, as a lane with idle connections has none
+waiting; what rates, suspensions, advice or the active set hold back is not reserved for, and takes the
+ordinary way. What is reserved ends used or released.
 """
 
 from __future__ import annotations
@@ -58,11 +59,15 @@ class Direct:
         if hop is None:
             return None
         start = self._table.start_new(recipients, hop, self._terms.clock.monotonic())
-        return None if start is None else _Reserved(self, start, self._pool.reserve(start.lane))
+        if start is None:
+            return None
+        return _Reserved(self, start, self._pool.reserve(start.lane) if start.reuse else None)
 
-    def use(self, start: Start, worker: Worker) -> None:
+    def use(self, start: Start, worker: Worker | None) -> None:
         """The message is durable."""
-        if self._terms.stopping:
+        if worker is None:
+            self._wait(start)
+        elif self._terms.stopping:
             self._recorder.park(start.job.recipients, 0)
             # It ends: the stop would wait its whole grace for a connection without a job.
             worker.rest_again()
@@ -70,22 +75,36 @@ class Direct:
             self._table.put_back(start.lane, start.job)
             self._changed()
 
-    def release(self, start: Start, worker: Worker) -> None:
+    def _wait(self, start: Start) -> None:
+        """Its recipients take their place in line, by the rules that stand now."""
+        recipients = start.job.recipients
+        start.lane.coming -= len(recipients)
+        if self._terms.rests:
+            self._recorder.park(recipients, 0)
+            return
+        self._placing.place(recipients, start.job.content)
+        if self._table.slots.wanted:
+            self._changed()
+
+    def release(self, start: Start, worker: Worker | None) -> None:
         """The message was not accepted."""
         self._table.undo_start(start)
-        worker.rest_again()
+        if worker is not None:
+            worker.rest_again()
         self._changed()
 
 
 class _Reserved:
     """See `core.ports.Reservation`."""
 
-    __slots__ = ("_direct", "_open", "_start", "_worker")
+    __slots__ = ("_direct", "_open", "_start", "_worker", "begins")
 
-    def __init__(self, direct: Direct, start: Start, worker: Worker) -> None:
+    def __init__(self, direct: Direct, start: Start, worker: Worker | None) -> None:
+        """`worker`: the connection; None = one that is at work when the message is durable."""
         self._direct = direct
         self._start = start
         self._worker = worker
+        self.begins = worker is not None
         self._open = True
 
     @property
@@ -95,7 +114,7 @@ class _Reserved:
     def use(self, content: bytes | None) -> None:
         if self._open:
             self._open = False
-            self._start.job.begun, self._start.job.content = True, content
+            self._start.job.begun, self._start.job.content = self.begins, content
             self._direct.use(self._start, self._worker)
 
     def release(self) -> None:

@@ -100,7 +100,7 @@ class Held:
                 if len(found) >= room or self._terms.stopping:
                     break
                 # While another's mail was claimed it may have ended.
-                if domain in self._running and not self._table.is_dead(domain, probed=True):
+                if domain in self._running and not self._table.passing.is_dead(domain, probed=True):
                     found += await self._claim(domain, room)
         except BaseException:
             self._table.enter(found)
@@ -110,7 +110,7 @@ class Held:
 
     async def _claim(self, domain: str, room: int) -> Sequence[Recipient]:
         """A domain's share of the room."""
-        share = 1 if self._table.is_dead(domain) else max(room // len(self._running), 1)
+        share = 1 if self._table.passing.is_dead(domain) else max(room // len(self._running), 1)
         claimed = await self._store.claim_held(domain, share)
         # It may have ended meanwhile.
         since = self._running.pop(domain, None)

@@ -97,10 +97,13 @@ class Placing:
             return None
         return hop
 
-    def place(self, claimed: Sequence[Recipient]) -> None:
-        """Put each recipient into its lane, at once or after its domain's route is looked up."""
+    def place(self, claimed: Sequence[Recipient], content: bytes | None = None) -> None:
+        """Put each recipient into its lane, at once or after its domain's route is looked up; `content`: of
+        their one message, if it is at hand."""
         taken = Taken()
-        self._settling.give(*[self._place(recipient, taken) for recipient in claimed])
+        gives = [give for each in claimed if (give := self._place(each, taken, content)) is not None]
+        if gives:
+            self._settling.give(*gives)
         self._settling.take(taken)
 
     def asked(self) -> Mapping[str, tuple[int, int]]:
@@ -117,7 +120,7 @@ class Placing:
             task.cancel()
         return [each for group in self._waiting.values() for each in group]
 
-    def _place(self, recipient: Recipient, taken: Taken) -> Give | None:
+    def _place(self, recipient: Recipient, taken: Taken, content: bytes | None) -> Give | None:
         try:
             if self._standing.stands and (batch := self._standing.acted(recipient)) is not None:
                 taken.settlements.append(Settlement(recipient=recipient, verdict=Amended(batch=batch)))
@@ -136,7 +139,7 @@ class Placing:
                 self._fail([recipient], domain, no)
                 return None
             if known is not None:
-                return self._enter(recipient, domain, known, rule)
+                return self._enter(recipient, domain, known, rule, content)
             if (waiting := self._waiting.get(domain)) is not None:
                 waiting.append(recipient)
             else:
@@ -151,13 +154,20 @@ class Placing:
             self._fail([recipient], recipient.domain, INTERNAL)
         return None
 
-    def _enter(self, recipient: Recipient, domain: str, hop: Hop, rule: StandingRule | None) -> Give | None:
+    def _enter(
+        self,
+        recipient: Recipient,
+        domain: str,
+        hop: Hop,
+        rule: StandingRule | None,
+        content: bytes | None = None,
+    ) -> Give | None:
         """Put a recipient into its lane, unless the rule that counts for it keeps it back."""
         if rule is not None:
             if rule.action is not RuleAction.SLOW:
                 return None
             hop = self.router.slowed(hop, rule)
-        return self._table.add(recipient, domain, hop, self._clock.monotonic())
+        return self._table.add(recipient, domain, hop, self._clock.monotonic(), content)
 
     def _ruled(self, recipient: Recipient, hop: Hop | None, taken: Taken) -> StandingRule | None:
         """The rule that counts for a recipient, and what it keeps back in `taken`."""

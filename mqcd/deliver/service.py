@@ -249,7 +249,7 @@ class Deliverer:
 
     @property
     def suspended(self) -> int:
-        return self._table.suspended
+        return self._table.passing.suspended
 
     def explainer(self) -> Explainer:
         """Explains the route of mail and why it waits, by the rules now in effect."""
@@ -377,7 +377,7 @@ class Deliverer:
         if self._standing.barred.get(recipient.lane_key, 0) > wall:
             return False
         schedule = self._terms.schedule
-        why = Why.DEAD if self._table.is_dead(recipient.lane_key) else Why.SHARE
+        why = Why.DEAD if self._table.passing.is_dead(recipient.lane_key) else Why.SHARE
         over = is_over(recipient, schedule, why, wall, self._terms.uptime)
         return over or is_late(recipient, schedule, wall)
 

@@ -121,7 +121,7 @@ def scrape(mail: Mail, destinations: int, now: int) -> None:
         stuck = sum(each.recipients for each in watchdog.lanes(table.lanes(), now, HOUR))
         return DeliveryFigures(
             lanes=figures.lanes,
-            suspended=table.suspended,
+            suspended=table.passing.suspended,
             stuck=stuck,
             connections=figures.connections,
             site_connections=figures.site_connections,

@@ -53,13 +53,12 @@ class Fifo(LaneTable):
     def skip(self, now: int, wall: int = 0, barred: Mapping[str, int] = NOBODY) -> Skip:
         return Skip({}, {}, {}, {}, now, wall)
 
-    def is_dead(self, domain: str, *, probed: bool = False) -> bool:
-        return False
-
     def next_wake(self, now: int) -> int | None:
         return None
 
-    def add(self, recipient: Recipient, domain: str, hop: Hop, now: int) -> Give | None:
+    def add(
+        self, recipient: Recipient, domain: str, hop: Hop, now: int, content: bytes | None = None
+    ) -> Give | None:
         lane = self._known.setdefault(hop.key, Lane(hop))
         self._waiting.append((lane, recipient))
         return None

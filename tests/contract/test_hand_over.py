@@ -17,6 +17,7 @@ class Connection:
     """A connection that takes one message at a time; notes what is done with it."""
 
     destination = "mx.example.org"
+    begins = True
 
     def __init__(self) -> None:
         self.free = True

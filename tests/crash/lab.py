@@ -155,6 +155,7 @@ class Reserved:
     """A connection of which nothing is wanted."""
 
     destination = "site.example"
+    begins = True
 
     def use(self, content: bytes | None) -> None:
         """The story goes on with it."""

@@ -198,7 +198,7 @@ class World:
         self._give(*gives)
 
     def _overdue(self, recipient: Recipient) -> bool:
-        why = Why.DEAD if self.table.is_dead(recipient.domain) else Why.SHARE
+        why = Why.DEAD if self.table.passing.is_dead(recipient.domain) else Why.SHARE
         schedule = self._hop_of(recipient).policy.schedule
         return is_over(recipient, schedule, why, START_MS + self.now, self.now)
 

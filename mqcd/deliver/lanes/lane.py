@@ -57,6 +57,8 @@ class Lane:
     """Open or being opened."""
     idle: int = 0
     """Of those, open and without work."""
+    coming: int = 0
+    """New recipients that will wait here as soon as their message is durable."""
     working: int = 0
     """Of those, past the handshake with a server that takes mail."""
     breaks: int = 0
@@ -94,6 +96,10 @@ class Lane:
         if following is None:
             raise IllegalTransition(f"{move.name} in standing {self.standing.name}")
         self.standing = following
+
+    def has_room(self, recipients: int) -> bool:
+        """Whether no more of them wait here than connections are at work, with so many more."""
+        return self.coming + self.queue.waiting + recipients <= self.working
 
     def answers(self, now: int) -> bool:
         """Whether its recent transactions ended in reasonable time, and attempts under way still may."""

@@ -78,11 +78,6 @@ class LaneTable:
         """Every lane there is."""
         return iter(self._lanes.values())
 
-    @property
-    def suspended(self) -> int:
-        """How many lanes are suspended."""
-        return self.passing.suspended
-
     def states(self, now: int) -> list[LaneState]:
         """A snapshot for operators."""
         return [lane.view(self._limit(lane, now), now) for lane in self._lanes.values()]
@@ -110,10 +105,6 @@ class LaneTable:
         """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`."""
         return self.passing.skip(now, wall, barred)
 
-    def is_dead(self, domain: str, *, probed: bool = False) -> bool:
-        """Whether a domain's destination is suspended; `probed`: and has a recipient to be probed with."""
-        return self.passing.is_dead(domain, probed=probed)
-
     def next_wake(self, now: int) -> int | None:
         """In how many ms `dispatch` may start something without another event; None = it will not."""
         alarm = self._throttle.next_alarm()
@@ -134,12 +125,14 @@ class LaneTable:
         self.active -= len(recipients)
         self.shares.leave(recipients)
 
-    def add(self, recipient: Recipient, domain: str, hop: Hop, now: int) -> Give | None:
+    def add(
+        self, recipient: Recipient, domain: str, hop: Hop, now: int, content: bytes | None = None
+    ) -> Give | None:
         """Put a claimed recipient into its lane; a Give when it has to wait outside."""
         lane = self._lane(hop, now)
         if hop.sole:
             self.passing.belongs(domain, lane)
-        job = Job(hop, [recipient], now)
+        job = Job(hop, [recipient], now, content=content)
         if not self._is_free(lane):
             job.limit = self._throttle.of_sender(recipient)
             most = self._bounds.queuecache
@@ -149,7 +142,8 @@ class LaneTable:
         self._enter(lane, job, now)
         if lane.suspended:
             self._throttle.alarm(lane.suspension.until, lane)
-        self._turns.push(lane)
+        if lane.idle or lane.connections < self._limit(lane, now):
+            self._turns.push(lane)
         return None
 
     def _lane(self, hop: Hop, now: int) -> Lane:
@@ -238,12 +232,13 @@ class LaneTable:
         return started
 
     def start_new(self, recipients: Sequence[Recipient], hop: Hop, now: int) -> Start | None:
-        """Start a job for new recipients of one message over an idle connection of their lane, if there is
-        one and nothing holds them back. They count as claimed."""
+        """Start a job for new recipients of one message over an idle connection of their lane; without
+        `reuse` they wait there for one. None: no room, or something holds them. They count as claimed."""
         lane = self._lanes.get(hop.key)
-        if lane is None or not lane.idle or lane.queue.jobs or lane.hop.policy is not hop.policy:
+        if lane is None or lane.hop.policy is not hop.policy or not self._is_free(lane):
             return None
-        if not self._is_free(lane):
+        free = lane.idle > 0 and not lane.queue.jobs
+        if not free and not lane.has_room(len(recipients)):
             return None
         room = self.room()
         if len(recipients) > min(room, self._bounds.maxrecips or room):
@@ -253,11 +248,15 @@ class LaneTable:
         self.enter(recipients)
         self._count += 1
         job = Job(hop, list(recipients), now, order=(lane.queue.turns.now, self._count))
-        return Start(lane=lane, job=job, reuse=self.slots.start(lane, now))
+        if not free:
+            lane.coming += len(recipients)
+        return Start(lane=lane, job=job, reuse=free and self.slots.start(lane, now))
 
     def undo_start(self, start: Start) -> None:
         """A job of `start_new` will not come."""
         self.leave(start.job.recipients)
+        if not start.reuse:
+            start.lane.coming -= len(start.job.recipients)
 
     def _may_start(self, lane: Lane, now: int, full: bool) -> bool:
         if not lane.queue.jobs or (not lane.idle and lane.connections >= self._limit(lane, now)):

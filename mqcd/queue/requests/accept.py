@@ -1,9 +1,9 @@
 """Accepting mail: a message becomes an ACCEPT frame, or a part of a REPORT frame, then entries.
 
-A message before which no other new mail waits may go straight to a free connection: delivery reserves one
-before the frame is written, the frame says that the first attempt begins, and once it is durable its
-recipients are in flight, as after a claim and a BEGUN frame. After a crash such a recipient counts as
-outcome-unknown, though perhaps nothing was sent.
+A message before which no other new mail waits may go straight to delivery, which reserves a connection or a
+place in line for one before the frame is written. Once it is durable its recipients are in flight, as after a
+claim. Where the connection is free, the frame says that the first attempt begins, as a BEGUN frame would:
+after a crash such a recipient counts as outcome-unknown, though perhaps nothing was sent.
 """
 
 from __future__ import annotations
@@ -98,11 +98,12 @@ class Acceptance:
         lines = [record.encode(recipient, part) for recipient in recipients]
         joined = b"".join(lines)
         memo = b""
-        if reserved is not None:
+        begins = reserved is not None and reserved.begins
+        if reserved is not None and begins:
             memo = record.join(envelope.session, envelope.message_id, reserved.destination).encode()
         elif envelope.session or envelope.message_id:
             memo = record.join(envelope.session, envelope.message_id).encode()
-        parts = pack_submission(joined, content, size, memo, attempted=reserved is not None, key=key)
+        parts = pack_submission(joined, content, size, memo, attempted=begins, key=key)
         octets = len(joined) + len(key)
         return Message(recipients, lines, octets, parts, size, content is not None, len(memo))
 
@@ -111,10 +112,11 @@ class Acceptance:
         shard = self._shard
         recipients = self._recipients(staged)
         reserved = self._reserve(recipients)
+        begins = reserved is not None and reserved.begins
         at = shard.clock.now()
 
         def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
-            self.arrive(message, segment, ordinal, body + SUBMISSION_HEAD, attempted=reserved is not None)
+            self.arrive(message, segment, ordinal, body + SUBMISSION_HEAD, reserved)
             if turn is not None:
                 shard.keys.live.add(keys.in_segment(use, segment.number))
                 turn.let_go()
@@ -122,7 +124,8 @@ class Acceptance:
             if reserved is None:
                 shard.notify()
                 return
-            shard.observer.attempted(at, recipients, reserved.destination)
+            if begins:
+                shard.observer.attempted(at, recipients, reserved.destination)
             content = staged.content
             reserved.use(content if content is not None and len(content) <= _HELD else None)
 
@@ -136,7 +139,7 @@ class Acceptance:
             message = self._message(staged, recipients, reserved, key)
             if message.octets + message.inline * message.size + message.memo > shard.journal.largest_frame:
                 raise Refused(_TOO_MANY)
-            entries = len(recipients) * (1 if reserved is None else 2)
+            entries = len(recipients) * (2 if begins else 1)
             written = shard.journal.append(Kind.ACCEPT, message.parts, entries, at, placed, failed)
         except BaseException:
             if failed is not None:
@@ -155,9 +158,10 @@ class Acceptance:
         return self.find(recipients)
 
     def arrive(
-        self, message: Message, segment: Segment, ordinal: int, at: int, *, attempted: bool = False
+        self, message: Message, segment: Segment, ordinal: int, at: int, reserved: Reservation | None = None
     ) -> int:
-        """The message's recipients become entries: in flight when `attempted`. Returns where it ends."""
+        """The message's recipients become entries: in flight when a connection, or a place in line for one,
+        is `reserved`. Returns where it ends."""
         shard = self._shard
         recipients, lines, octets, _, size, inline, memo = message
         shard.arriving.discard(recipients[0].envelope.spid)
@@ -165,7 +169,7 @@ class Acceptance:
         content_at = at + octets
         content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
         tenant = intern(recipients[0].envelope.tenant)
-        hot = attempted or shard.ring.entries < _KEPT_HOT
+        hot = reserved is not None or shard.ring.entries < _KEPT_HOT
         for recipient, raw in zip(recipients, lines, strict=True):
             entry = JournalEntry(
                 recipient.envelope.spid,
@@ -182,9 +186,9 @@ class Acceptance:
             if hot:
                 entry.recipient, entry.raw = recipient, raw
             shard.settle_in(entry, segment, ordinal, at, len(raw))
-            if attempted:
+            if reserved is not None:
                 entry.on(Event.CLAIM)
-                entry.begun = True
+                entry.begun = reserved.begins
                 shard.active[recipient.key] = entry
             else:
                 shard.waiting.add(entry, urgent=recipient.envelope.priority > 0)

@@ -39,6 +39,8 @@ class Door:
 
 
 class _Held:
+    begins = True
+
     def __init__(self, destination: str) -> None:
         self.destination = destination
 
@@ -111,6 +113,35 @@ async def test_a_reserved_connection_takes_nothing_else() -> None:
         door.reserved[0].use(CONTENT)
         await kit.heard(Verb.DELIVERED, 3)
         assert len(kit.dialer.dialled) == 2
+
+
+async def test_new_mail_waits_in_its_lane_while_connections_are_at_work() -> None:
+    async with Kit() as kit:
+        door = await warmed(kit)
+        kit.dialer.peers[0].replies = {"MAIL": None}
+        await kit.submit("first@example.com")
+        [second] = await kit.submit("second@example.com")
+        assert [each.begins for each in door.reserved] == [True, False]
+        await kit.heard(Verb.DELIVERED, 2)
+        assert kit.observer.verbs(second.key) == [Verb.ACCEPTED, Verb.ATTEMPTED, Verb.DELIVERED]
+        assert kit.dialer.messages[-1][1:] == (("second@example.com",), CONTENT)
+        await kit.submit("third@example.com")
+        await kit.heard(Verb.DELIVERED, 3)
+
+
+async def test_mail_that_waited_and_was_refused_leaves_its_place() -> None:
+    async with Kit() as kit:
+        await warmed(kit)
+        find = kit.store._find
+        assert find is not None
+        kit.dialer.peers[0].replies = {"MAIL": None}
+        [recipient] = await kit.submit("first@example.com")
+        waits = find([replace(recipient, qid=2)])
+        assert waits is not None
+        assert (waits.begins, kit.deliverer.active) == (False, 2)
+        waits.release()
+        waits.release()
+        assert kit.deliverer.active == 1
 
 
 async def test_a_released_connection_is_idle_again_and_expires() -> None:

@@ -303,8 +303,8 @@ def test_dead_destinations_without_mail_leave_nothing() -> None:
     for name in names:
         world.send(name)
     world.run(2 * DAY)
-    assert world.table.suspended == 300
+    assert world.table.passing.suspended == 300
     world.run(SCHEDULE.maxtime + HOUR)
     assert world.waiting == 0
-    assert world.table.suspended == 0
+    assert world.table.passing.suspended == 0
     assert list(world.table.lanes()) == []

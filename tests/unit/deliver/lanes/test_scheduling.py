@@ -206,6 +206,19 @@ def test_new_mail_starts_over_an_idle_connection_only() -> None:
     assert start is not None
     assert (start.lane, start.reuse, len(start.job.recipients)) == (lane, True, 3)
     assert (lane.idle, lane.connections, lanes.active) == (0, 1, 3)
+
+
+def test_new_mail_waits_for_each_connection_at_work() -> None:
+    lanes = table()
+    lane = with_an_idle_one(lanes)
+    assert lanes.start_new(new(1), PLACES["a"], 0) is not None
+    waits = lanes.start_new(new(1), PLACES["a"], 0)
+    assert waits is not None
+    assert (waits.reuse, lane.coming, lanes.active) == (False, 1, 2)
+    assert lanes.start_new(new(1), PLACES["a"], 0) is None
+    lanes.undo_start(waits)
+    assert (lane.coming, lanes.active) == (0, 1)
+    fill(lanes, "a", 1)
     assert lanes.start_new(new(1), PLACES["a"], 0) is None
 
 
@@ -275,13 +288,13 @@ def test_a_suspended_lane_that_nobody_waits_for_is_forgotten() -> None:
     while started := lanes.dispatch(0):
         for start in started:
             refused(lanes, start.lane, 0)
-    assert lanes.suspended == 2000
+    assert lanes.passing.suspended == 2000
     fill(lanes, "dead", 1, now=MINUTE, first=5000, via=to("dead7"))
     lanes.forget(FIRST_PROBE_MS + MOST_GRACE_MS)
-    assert lanes.suspended == 2000, "mail may still come"
+    assert lanes.passing.suspended == 2000, "mail may still come"
     lanes.forget(FIRST_PROBE_MS + MOST_GRACE_MS + 1)
     assert [lane.name for lane in lanes.lanes()] == ["dead7"]
-    assert lanes.suspended == 1
+    assert lanes.passing.suspended == 1
 
 
 def test_what_claims_pass_over_is_looked_up_not_listed() -> None:
@@ -357,14 +370,14 @@ def test_all_probes_can_be_asked_for() -> None:
 
 def test_a_probe_that_gets_through_revives_the_lane() -> None:
     lanes, _ = with_a_dead_one()
-    assert lanes.suspended == 1
+    assert lanes.passing.suspended == 1
     fill(lanes, "dead", 1, now=MINUTE, first=5)
     [probe] = lanes.dispatch(MINUTE)
     lanes.opened(probe.lane)
-    assert lanes.suspended == 1, "that a server answers does not mean that it takes mail"
+    assert lanes.passing.suspended == 1, "that a server answers does not mean that it takes mail"
     assert len(fill(lanes, "dead", 3, now=MINUTE, first=10)) == 3
     lanes.went_through(probe.lane, MINUTE)
-    assert lanes.suspended == 0
+    assert lanes.passing.suspended == 0
     assert fill(lanes, "dead", 3, now=MINUTE, first=20) == []
     assert probe.lane.window.size == 2, "one, and what a success adds"
 
@@ -565,10 +578,10 @@ def test_a_domain_that_other_lanes_serve_too_is_not_passed_over() -> None:
     fill(lanes, "own", 10, via=own)
     for start in lanes.dispatch(0):
         lanes.failed(start.lane, 0, REFUSED)
-    assert lanes.suspended == 2
+    assert lanes.passing.suspended == 2
     assert set(lanes.skip(1)) == {"own.example"}
-    assert lanes.is_dead("own.example")
-    assert not lanes.is_dead("shared.example")
+    assert lanes.passing.is_dead("own.example")
+    assert not lanes.passing.is_dead("shared.example")
 
 
 def test_a_rerouted_domain_is_not_held_by_its_old_lane() -> None:
@@ -588,7 +601,7 @@ def test_a_reload_forgets_what_was_passed_over() -> None:
         lanes.failed(start.lane, 0, REFUSED)
     lanes.rebind(Bounds(queuecache=1000, maxconnections=100, maxrecips=50), 1)
     assert lanes.skip(1) == {}
-    assert lanes.suspended == 1
+    assert lanes.passing.suspended == 1
     assert lanes.next_wake(1) == FIRST_PROBE_MS - 1
 
 
