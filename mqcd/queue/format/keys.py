@@ -30,7 +30,7 @@ RECORD = _RECORD.size
 LATEST = 0xFFFFFFFF
 """The latest time that a record can hold, s: in 2106."""
 _LAST = struct.Struct("<I")
-_USE = struct.Struct("<QI")
+_USE = struct.Struct("<QII")
 _AT = struct.Struct("<I")
 _AT_OFFSET = 32
 _LAST_OFFSET = 36
@@ -45,14 +45,9 @@ def pack(name: bytes, digest: bytes, spid: int, at: int, segment: int) -> bytes:
     return _RECORD.pack(name, digest, spid, at, segment)
 
 
-def pack_use(key: bytes, spid: int, at: int) -> bytes:
-    """A record as memory has it, without its segment; `key`: name and digest, `at`: ms."""
-    return key + _USE.pack(spid, min(at // 1000, LATEST))
-
-
-def in_segment(use: bytes, segment: int) -> bytes:
-    """The same, whole."""
-    return use + _LAST.pack(segment)
+def pack_use(key: bytes, spid: int, at: int, segment: int) -> bytes:
+    """The same; `key`: name and digest, `at`: ms."""
+    return key + _USE.pack(spid, min(at // 1000, LATEST), segment)
 
 
 def segment_of(records: bytes | bytearray, offset: int) -> int:

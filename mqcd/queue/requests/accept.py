@@ -118,7 +118,7 @@ class Acceptance:
         def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
             self.arrive(message, segment, ordinal, body + SUBMISSION_HEAD, reserved)
             if turn is not None:
-                shard.keys.live.add(keys.in_segment(use, segment.number))
+                shard.keys.live.add(keys.pack_use(key, recipients[0].envelope.spid, at, segment.number))
                 turn.let_go()
             shard.observer.accepted(at, recipients)
             if reserved is None:
@@ -129,12 +129,11 @@ class Acceptance:
             content = staged.content
             reserved.use(content if content is not None and len(content) <= _HELD else None)
 
-        failed, key, use = None if reserved is None else reserved.release, b"", b""
+        failed, key = None if reserved is None else reserved.release, b""
         if turn is not None:
             turn.holders += 1
-            failed = _all_of(turn.let_go, failed)
+            failed = turn.let_go if failed is None else _all_of(turn.let_go, failed)
             key = turn.key.name + turn.key.digest()
-            use = keys.pack_use(key, recipients[0].envelope.spid, at)
         try:
             message = self._message(staged, recipients, reserved, key)
             if message.octets + message.inline * message.size + message.memo > shard.journal.largest_frame:
@@ -199,10 +198,8 @@ class Acceptance:
         return content_at + size * inline + memo
 
 
-def _all_of(first: Callable[[], None], second: Callable[[], None] | None) -> Callable[[], None]:
+def _all_of(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
     """Both calls as one."""
-    if second is None:
-        return first
 
     def both() -> None:
         first()

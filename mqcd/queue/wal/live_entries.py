@@ -72,7 +72,7 @@ class LiveEntries(Fold[_Lines]):
 
     def keyed(self, segment: Segment, part: Accepted, at: int) -> None:
         """See `Fold`."""
-        self.keys += keys.in_segment(keys.pack_use(part.key, spid_in(part), at), segment.number)
+        self.keys += keys.pack_use(part.key, spid_in(part), at, segment.number)
 
     def missed(self, line: bytes, segment: int, ordinal: int) -> None:
         """See `Fold`."""

@@ -19,13 +19,14 @@ Settings read: relay_clients, relay_domains, announcehost.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqcd.config.settings import HostPattern, Network, ServerSettings
 from mqcd.core.address import domain_of, normal_domain, split_address
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.networks import ip_address, networks_of
 
+_MOST_KNOWN = 1024
 RELAY_DENIED = Reply(code=554, status="5.7.1", text="Relay access denied")
 RELAY_UNCERTAIN = Reply(code=451, status="4.4.3", text="Relay rules are not known yet, try again later")
 
@@ -42,13 +43,19 @@ class RelayPolicy:
     """What completes a bare postmaster."""
     uncertain: bool = False
     """Some client that may send anywhere is not known yet."""
+    _known: dict[str, bool] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Clients that were looked up in the networks."""
 
     def trusts(self, client: str) -> bool:
         """Whether the client with this IP address may send to any domain. False for no address."""
-        if not self.networks:
-            return False
-        address = ip_address(client)
-        return address is not None and any(address in network for network in self.networks)
+        known = self._known.get(client)
+        if known is None:
+            address = ip_address(client)
+            known = address is not None and any(address in network for network in self.networks)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[client] = known
+        return known
 
     def refusal(self, recipient: str, trusted: bool) -> Reply | None:
         """The reply that refuses `recipient`, a checked address or "postmaster"; None to take it."""
