@@ -131,7 +131,7 @@ class LogObserver(NullObserver):
 
 
 def _head(at: int, verb: Verb, level: str = "info") -> Row:
-    return {"at": _time(at), "level": level, "event": verb.value}
+    return {"at": _time(at), "level": level, "event": verb}
 
 
 def _row(at: int, verb: Verb, recipient: Recipient, level: str = "info") -> Row:
@@ -139,7 +139,7 @@ def _row(at: int, verb: Verb, recipient: Recipient, level: str = "info") -> Row:
     return {
         "at": _time(at),
         "level": level,
-        "event": verb.value,
+        "event": verb,
         "spid": format_spid(envelope.spid),
         "qid": recipient.qid,
         "sender": envelope.sender,
@@ -151,7 +151,7 @@ def _accepted(at: int, recipient: Recipient) -> Row:
     row = _row(at, Verb.ACCEPTED, recipient)
     envelope = recipient.envelope
     row["size"] = recipient.size
-    row["origin"] = envelope.origin.value
+    row["origin"] = envelope.origin
     if envelope.listener:
         row["listener"] = envelope.listener
     if envelope.client:
@@ -194,7 +194,7 @@ def _deferred(at: int, recipient: Recipient, verdict: Deferred) -> Row:
 
 
 def _of_attempt(attempt: Attempt) -> Row:
-    row: Row = {"destination": attempt.destination, "phase": attempt.phase.value}
+    row: Row = {"destination": attempt.destination, "phase": attempt.phase}
     if attempt.session:
         row["session"] = attempt.session
     if attempt.zone:
