@@ -46,6 +46,8 @@ AT_ONCE = 250
 """Entries of the journal that are claimed together."""
 RESTS = 4
 """Of entries of the journal the loop does all of the work: it takes a fifth of the time beside mail."""
+RESTS_OF_CLUSTERS = 2
+"""Of clusters it does little; helper and disk are what mail would have to wait for."""
 TOGETHER = 2000
 """Recipients in clusters whose frames become durable together, at least."""
 _OCTETS = 8 << 20
@@ -97,7 +99,7 @@ class Picking:
                 async with aclosing(self._from_clusters(names)) as parts:
                     async for part in parts:
                         yield part
-                await self._yield_to_mail(begun, 1)
+                await self._yield_to_mail(begun, RESTS_OF_CLUSTERS)
             recent = [segment for segment in shard.ring if segment.number >= newest]
             async with aclosing(self._from_journal(recent)) as parts:
                 async for part in parts:
