@@ -106,6 +106,20 @@ async def test_a_request_out_of_reach_leaves_all_held() -> None:
         assert made.observer.count(Verb.ATTEMPTED) <= attempts + 30
 
 
+async def test_probes_out_of_reach_ask_the_store_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with kit() as made:
+        await made.submit("x@e.example")
+        await made.until(lambda: held(made) == 1)
+        await made.clock.run_for(HOLDING.probe_interval + MINUTE)
+        asked: list[str] = []
+        for name in ("claim_held", "begin", "settle", "park"):
+            monkeypatch.setattr(made.store, name, lambda *_, name=name: asked.append(name))
+        dialled = len(made.dialer.dialled)
+        await made.clock.run_for(4 * HOLDING.probe_interval)
+        assert len(made.dialer.dialled) >= dialled + 4
+        assert asked == []
+
+
 async def test_a_probe_that_succeeds_starts_its_mail() -> None:
     async with kit() as made:
         await made.submit("x@e.example")
