@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from mqcd.core.errors import StoreUnavailable
@@ -80,6 +81,20 @@ class Node:
                 await self._attempt(recipient, good=bool(turn % 5))
             await self.clock.sleep(BREATH_MS)
 
+    async def stall(self) -> None:
+        """An attempt that never ends: the next hop does not answer."""
+        while True:
+            claimed = await self.queue.claim(1, self.clock.now())
+            try:
+                await self.queue.begin(claimed, "mx.example")
+            except StoreUnavailable as error:
+                logging.info("%s", error)
+                await self._insist(partial(self.queue.park, claimed, 0))
+            else:
+                if claimed:
+                    return
+            await self.clock.sleep(BREATH_MS)
+
     async def _attempt(self, recipient: Recipient, *, good: bool) -> None:
         try:
             await self.queue.begin([recipient], "mx.example")
@@ -110,6 +125,7 @@ async def main(url: str, directory: str, name: str, skew: str, lease_ms: str) ->
     await node.queue.recovered()
     async with asyncio.TaskGroup() as group:
         group.create_task(node.take_mail())
+        group.create_task(node.stall())
         for _ in range(2):
             group.create_task(node.deliver())
 
