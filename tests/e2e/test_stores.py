@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +12,8 @@ import pytest
 from tests.e2e.conftest import MakeReceiver, MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.plan import Plan, relay
-from tests.fakes.postgres_server import shared_server
+from tests.e2e.kit.stores import store_element
 from tests.fakes.redis_server import RedisServer
-from tests.fakes.s3_server import BUCKET
-from tests.fakes.s3_server import shared_server as object_store
 
 STORES = {
     "memory": '<store class="memory"/>',
@@ -73,19 +70,8 @@ def test_mail_survives_a_restart(
 @pytest.fixture(params=["redis", "postgres", "s3"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The element of a store that has a server of its own."""
-    lease = "<lease_ms>2s</lease_ms>"
-    if request.param == "redis":
-        redis = RedisServer(tmp_path / "redis")
-        yield f'<store class="redis"><url>{redis.url}</url>{lease}</store>'
-        redis.stop()
-    elif request.param == "s3":
-        bucket = f"<bucket>{BUCKET}</bucket><prefix>{uuid.uuid4().hex}/</prefix>"
-        place = f"<endpoint>{object_store().url}</endpoint><region>us-east-1</region>"
-        yield f'<store class="s3">{bucket}{place}{lease}</store>'
-    else:
-        schema = f"s{uuid.uuid4().hex}"
-        url = f"<url>{shared_server().url}</url><schema>{schema}</schema>"
-        yield f'<store class="postgres">{url}{lease}</store>'
+    with store_element(request.param, tmp_path) as element:
+        yield element
 
 
 @pytest.mark.parametrize("kill", [False, True])

@@ -15,7 +15,7 @@ from tests.e2e.kit import mail
 from tests.e2e.kit.load import Load
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.ports import free_port
-from tests.fakes.redis_server import RedisServer
+from tests.e2e.kit.stores import store_element
 from tests.pipeline.asking import ask
 
 pytestmark = [
@@ -26,21 +26,17 @@ ENDS = ("delivered", "bounced", "expired", "removed", "queued", "quarantined")
 
 
 @pytest.fixture(params=["files", "redis"])
-def store_element(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "files":
-        yield '<store class="files"><env_dir>%DIRVAR%/mail</env_dir></store>'
-        return
-    redis = RedisServer(tmp_path / "redis")
-    yield f'<store class="redis"><url>{redis.url}</url><lease_ms>2s</lease_ms></store>'
-    redis.stop()
+def element(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with store_element(request.param, tmp_path) as made:
+        yield made
 
 
-def test_the_ledger_balances_on_every_store(
-    spark: SparkSession, make_server: MakeServer, make_receiver: MakeReceiver, store_element: str
+def test_the_ledger_balances_under_load(
+    spark: SparkSession, make_server: MakeServer, make_receiver: MakeReceiver, element: str
 ) -> None:
     receiver = make_receiver("slow-*=450 4.2.1 later", "dead-*=550 5.1.1 no such user")
     plan = Plan(
-        relays=relay(receiver.port), smtp_port=free_port(), store=store_element, queue={"retry_delays": "30m"}
+        relays=relay(receiver.port), smtp_port=free_port(), store=element, queue={"retry_delays": "30m"}
     )
     server = make_server(plan).start()
     pipeline = partial(ask, server.conf, server.var)
@@ -78,3 +74,26 @@ def test_the_ledger_balances_on_every_store(
     assert (code, even["imbalance"], even["doubled"]) == (0, 0, 0)
     assert even["delivered"] >= good
     assert even["bounced"] >= dead
+
+
+@pytest.mark.parametrize("kind", ["memory", "symlinks", "leveldb", "postgres", "s3"])
+def test_the_ledger_balances(
+    spark: SparkSession, make_server: MakeServer, make_receiver: MakeReceiver, kind: str, tmp_path: Path
+) -> None:
+    """After a kill; in memory, where nothing outlives one, beside the server."""
+    receiver = make_receiver("slow-*=450 4.2.1 later", "dead-*=550 5.1.1 no such user")
+    with store_element(kind, tmp_path) as element:
+        plan = Plan(
+            relays=relay(receiver.port), smtp_port=free_port(), store=element, queue={"retry_delays": "30m"}
+        )
+        server = make_server(plan).start()
+        addresses = [f"{name}-{number}@load.test" for number in range(5) for name in ("good", "slow", "dead")]
+        for address in addresses:
+            mail.send(server.port, mail.message(address), [address, f"other-{address}"])
+        server.metric("mqcd_queue_recipients{incoming}", 0)
+        if kind != "memory":
+            server.kill()
+        code, ledger = ask(server.conf, server.var, "ledger")
+    assert (code, ledger["imbalance"], ledger["doubled"], ledger["damaged"]) == (0, 0, 0, 0)
+    assert ledger["accepted"] == sum(ledger[name] for name in ENDS) >= 2 * len(addresses)
+    assert ledger["queued"] >= 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
+from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -25,7 +26,7 @@ from mqcd.net.control.client import Control, NoAccess, NoAnswer
 from mqcd.queue.format import record
 from mqcd.queue.reading.snapshot import Item
 from mqcd.stores.backend import Backend
-from mqcd.stores.queue.documents import decode
+from mqcd.stores.queue.documents import Message, decode
 from mqcd.stores.queue.exporting import EventFiles, newest_file
 from mqcd.stores.queue.figures import Figures
 from mqcd.stores.queue.moment import IN_FLIGHT, WAITS, Moment, unpack
@@ -33,6 +34,8 @@ from mqcd.stores.queue.moment import IN_FLIGHT, WAITS, Moment, unpack
 _ASK_S = 600
 _TAKEN_AT_ONCE = 1000
 _CHUNK = 1 << 18
+_MARGIN_S = 1.0
+"""A server may renew its lease so long after it has been killed: the store has got that late."""
 
 Made = TypeVar("Made")
 
@@ -154,8 +157,7 @@ class _StoreReader:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._runner = asyncio.Runner()
-        self._items: list[Item] = []
-        self._events: list[bytes] = []
+        self._messages: dict[int, Message] = {}
         try:
             self._runner.run(self._read())
         except BaseException:
@@ -172,40 +174,51 @@ class _StoreReader:
 
     async def _take(self) -> None:
         while taken := await self._backend.take(_TAKEN_AT_ONCE):
-            for stored in taken:
-                message = decode(stored)
-                self._items += [Item(each, False) for _, each in sorted(message.records.items())]
-                self._events += message.events.values()
-        self._items.sort(key=lambda item: item.recipient.key)
+            self._messages |= {stored.spid: decode(stored) for stored in taken}
+
+    def _recipients(self) -> Iterator[Recipient]:
+        for _, message in sorted(self._messages.items()):
+            for _, each in sorted(message.records.items()):
+                yield each
 
     def items(self, selection: Selection) -> Sequence[Item]:
-        return [each for each in self._items if selection.matches(each.recipient)][: selection.limit]
+        found = (Item(each, False) for each in self._recipients() if selection.matches(each))
+        return list(islice(found, selection.limit))
 
     async def _outlast(self, lease_s: float) -> None:
-        """Take what a server has left that was killed a moment ago, when its lease runs out."""
-        end = asyncio.get_running_loop().time() + lease_s
-        while asyncio.get_running_loop().time() < end:
+        """Take what a server has left that was killed a moment ago, when its lease has run out."""
+        loop = asyncio.get_running_loop()
+        end, over = loop.time() + lease_s + _MARGIN_S, not lease_s
+        while not over:
             await asyncio.sleep(min(1.0, lease_s / 3))
-            await self._backend.renew()
+            # What is taken from then on is the last.
+            over = loop.time() >= end
+            if await self._backend.renew() is not None:
+                self._messages.clear()
+                end, over = loop.time() + lease_s + _MARGIN_S, False
             await self._take()
+
+    def _lines(self) -> Iterator[bytes]:
+        for message in self._messages.values():
+            yield from message.events.values()
 
     def events(self, spid: int) -> Sequence[bytes]:
         needle = event_needle(spid)
-        return [line for line in self._events if needle in line]
+        return [line for line in self._lines() if needle in line]
 
     def moment(self, files: EventFiles) -> Moment:
         self._runner.run(self._outlast(self._backend.lease_ms / 1000))
         newest, written = newest_file(Disk(), files)
         known = set(written)
         return Moment(
-            records=[WAITS + record.encode(each.recipient) for each in self._items],
+            records=[WAITS + record.encode(each) for each in self._recipients()],
             newest=newest,
-            events=[line for line in self._events if line not in known],
+            events=[line for line in self._lines() if line not in known],
             shared=self._backend.promises.shared,
         )
 
     def content(self, spid: int) -> Iterator[bytes]:
-        if not any(each.recipient.spid == spid for each in self._items):
+        if spid not in self._messages:
             raise ContentUnavailable("no such message is in the queue")
         content = self._runner.run(self._backend.content(spid))
         try:

@@ -1,0 +1,52 @@
+"""A shared store that is looked at without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mqcd.core.model import Envelope, Recipient
+from mqcd.daemon.control.view import _StoreReader
+from mqcd.eventlog.files import Source
+from mqcd.eventlog.retention import Retention
+from mqcd.queue.format import record
+from mqcd.stores.backend import Marks, Stored
+from mqcd.stores.queue.documents import encode
+from mqcd.stores.queue.exporting import EventFiles
+from tests.fakes.shared_store import SharedStore, SharedWorld
+
+
+def _stored(spid: int) -> Stored:
+    envelope = Envelope(spid=spid, sender="", received=0)
+    recipient = Recipient(envelope=envelope, size=1, qid=1, address="a@example.org")
+    return Stored(spid=spid, values={1: encode(recipient, False)})
+
+
+class Slow(SharedStore):
+    """Its own lease runs out once; then it is given all mail again, and that of a dead server."""
+
+    lease_ms = 30
+
+    def __init__(self) -> None:
+        super().__init__(SharedWorld())
+        self.renewals = 0
+        self.given = [_stored(2)]
+
+    async def renew(self) -> Marks | None:
+        self.renewals += 1
+        if self.renewals != 2:
+            return None
+        self.given = [_stored(2), _stored(4)]
+        return {}
+
+    async def take(self, most: int) -> Sequence[Stored]:
+        given, self.given = self.given, []
+        return given
+
+
+def test_mail_that_is_given_twice_counts_once(tmp_path: Path) -> None:
+    reader = _StoreReader(Slow())
+    files = EventFiles(directory=tmp_path, source=Source("n", 0), retention=Retention())
+    moment = reader.moment(files)
+    reader.close()
+    assert [record.decode(line[1:]).spid for line in moment.records] == [2, 4]
