@@ -282,9 +282,11 @@ class Reported:
 
 @value
 class Discarded:
-    """End of a bounce without a report, by setting."""
+    """End of a bounce without a report, by setting; or of what another store has now."""
 
     reason: str
+    undone: str = ""
+    """The verb of its end, which the other store has; "" = none."""
 
 
 class Action(Word):

@@ -102,6 +102,7 @@ def test_who_is_finished(life: tuple[dict[str, Any], ...], is_open: bool) -> Non
 
 
 _MIGRATED = {"event": "discarded", "reason": "migrated"}
+_BOUNCED = {"event": "bounced"}
 
 
 @pytest.mark.parametrize(
@@ -111,6 +112,8 @@ _MIGRATED = {"event": "discarded", "reason": "migrated"}
         ((ACCEPTED, _MIGRATED, ACCEPTED | {"node": "n2"}), 1, True),
         ((ACCEPTED, _MIGRATED, ACCEPTED, {"event": "delivered"}), 1, False),
         ((ACCEPTED, _MIGRATED, ACCEPTED, {"event": "expired"}), 1, True),
+        ((ACCEPTED, _BOUNCED, _MIGRATED | {"undone": "bounced"}), 0, True),
+        ((ACCEPTED, _BOUNCED, _MIGRATED | {"undone": "bounced"}, ACCEPTED, _BOUNCED), 1, True),
     ],
 )
 def test_a_migration_takes_the_acceptance_back(
@@ -118,6 +121,7 @@ def test_a_migration_takes_the_acceptance_back(
 ) -> None:
     (row,) = folded(of_events(events(*life))).to_pylist()
     assert (row["accepts"], row["open"]) == (accepts, is_open)
+    assert row["bounced"] == (accepts if _BOUNCED in life else 0)
 
 
 _DOUBTED = {"event": "deferred", "possibly_delivered": True}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mqcd.core.events import MIGRATED
 from mqcd.core.model import (
     MAX_LAST_WORDS,
     MAX_STORED_REPLY,
@@ -15,6 +16,7 @@ from mqcd.core.model import (
     Amended,
     Area,
     Attempt,
+    Batch,
     Bounced,
     Deferred,
     Delivered,
@@ -26,7 +28,7 @@ from mqcd.core.model import (
     Reported,
     Verdict,
 )
-from mqcd.core.queueing.amendment import amended, purged
+from mqcd.core.queueing.amendment import amended, batch_of, purged
 from mqcd.core.queueing.holding import Holding, HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
@@ -65,6 +67,18 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
             return _attempted(recipient, Area.BOUNCES, 0, verdict)
         case Bounced() | Expired() | Delivered() | Reported() | Discarded():
             return None
+
+
+def end_of(recipient: Recipient) -> Bounced | Amended | None:
+    """The verdict that says of mail from elsewhere how it has ended; None for mail that has not."""
+    if recipient.area is Area.REMOVED:
+        name = batch_of(recipient) or MIGRATED
+        return Amended(batch=Batch(id=name, action=Action.REMOVE, at=0, by=MIGRATED, until=recipient.due))
+    if recipient.area is not Area.BOUNCES:
+        return None
+    reply = Reply(code=recipient.code, status=recipient.status, text=recipient.reply)
+    host = last_attempt(recipient).host
+    return Bounced(reply=reply, attempt=Attempt(destination="", phase=Phase.RCPT, remote_host=host))
 
 
 def not_later(verdict: Verdict, latest: int) -> Verdict:

@@ -20,7 +20,7 @@ KEY = ("node", "spid", "qid")
 LIFE = ("spid", "qid")
 """What its events share also when its node is given another name meanwhile."""
 ENDS = ("delivered", "bounced", "expired", "removed")
-"""Verbs. A removal counts until it is taken back by `restored`."""
+"""Verbs. One that `undone` of a later event names is taken back."""
 _COUNTS: dict[str, tuple[str, ...]] = {
     "accepts": (Verb.ACCEPTED,),
     **{verb: (verb,) for verb in ENDS},
@@ -123,10 +123,13 @@ def of_events(events: pa.Table) -> pa.Table:
         **{name: verb(*verbs) for name, verbs in _COUNTS.items()},
         "accepts": pc.subtract(accepted.cast(_NUMBER), migrated),
         "reports": pc.subtract(verb(*_COUNTS["reports"]).cast(_NUMBER), migrated),
-        Verb.REMOVED: pc.subtract(
-            verb(Verb.REMOVED).cast(_NUMBER),
-            pc.fill_null(pc.equal(selected["undone"], Verb.REMOVED.value), False).cast(_NUMBER),
-        ),
+        **{
+            end.value: pc.subtract(
+                verb(end).cast(_NUMBER),
+                pc.fill_null(pc.equal(selected["undone"], end.value), False).cast(_NUMBER),
+            )
+            for end in (Verb.BOUNCED, Verb.EXPIRED, Verb.REMOVED)
+        },
     }
     chosen = [columns[name] if name in columns else selected[name] for name in STATE.names]
     return pa.table(chosen, names=STATE.names).cast(STATE)

@@ -227,7 +227,7 @@ def _verdict(entry: Entry, at: int, names: Pseudonyms | None) -> str:
     if mark is Mark.REPORTED:
         return f'{made.recipient}{made.zone}{made.tls}{queued},"report":"{extra}"'
     if mark is Mark.DISCARDED:
-        return f'{made.recipient}{made.zone}{made.tls}{queued},"reason":"{extra}"'
+        return f'{made.recipient}{made.zone}{made.tls}{queued},"reason":"{extra}"{_field("undone", reply)}'
     attempt = made.attempts if entry.flags & ALIVE else made.attempts + 1
     # An attempt's event has the zone it left by and the session with the next hop: both are in the route.
     return (

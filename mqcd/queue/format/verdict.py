@@ -99,7 +99,7 @@ def encode(verdict: Verdict, shared: str = "", before: Recipient | None = None) 
         return b""
     if isinstance(verdict, Reported):
         return f"{_NO_ATTEMPT}|0||{format_spid(verdict.report_spid)}|".encode()
-    return f"{_NO_ATTEMPT}|0||{escape(verdict.reason)}|".encode()
+    return f"{_NO_ATTEMPT}|0||{escape(verdict.reason)}|{verdict.undone}".encode()
 
 
 class Note(NamedTuple):

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from mqcd.core.errors import ContentUnavailable
-from mqcd.core.model import Area, Attempt, Bounced, Discarded, Phase, Recipient
+from mqcd.core.model import Discarded, Recipient
+from mqcd.core.queueing.amendment import ended_as
 from mqcd.core.queueing.spid import format_spid
-from mqcd.core.queueing.transition import last_attempt
-from mqcd.core.smtp.reply import Reply
+from mqcd.core.queueing.transition import end_of
 from mqcd.stores.queue.documents import Edit
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.state import State
@@ -46,13 +46,9 @@ def _arrival(state: State, recipients: Sequence[Recipient]) -> Sequence[Line]:
     if state.lines is None:
         return ()
     at = state.around.clock.now()
-    events = [*state.lines.accepted(at, recipients)]
-    for each in recipients:
-        if each.area is Area.BOUNCES:
-            reply = Reply(code=each.code, status=each.status, text=each.reply)
-            attempt = Attempt(destination="", phase=Phase.RCPT, remote_host=last_attempt(each).host)
-            events.append(state.lines.ended(at, each, each, Bounced(reply=reply, attempt=attempt)))
-    return events
+    accepted = state.lines.accepted(at, recipients)
+    ends = [(each, end_of(each)) for each in recipients]
+    return [*accepted, *(state.lines.ended(at, each, each, end) for each, end in ends if end is not None)]
 
 
 def release(state: State, recipients: Sequence[Recipient], reason: str) -> asyncio.Future[None]:
@@ -60,8 +56,10 @@ def release(state: State, recipients: Sequence[Recipient], reason: str) -> async
     at = state.around.clock.now()
     events: list[Line] = []
     if state.lines is not None:
-        verdict = Discarded(reason=reason)
-        events = [state.lines.ended(at, each, None, verdict) for each in recipients]
+        events = [
+            state.lines.ended(at, each, None, Discarded(reason=reason, undone=ended_as(each) or ""))
+            for each in recipients
+        ]
 
     def end(durable: bool) -> None:
         for recipient in recipients if durable else ():

@@ -21,12 +21,12 @@ from pathlib import Path
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Attempt, Body, Bounced, Discarded, Phase, Recipient
+from mqcd.core.model import Area, Body, Discarded, Recipient
 from mqcd.core.progress import Progress
+from mqcd.core.queueing.amendment import ended_as
 from mqcd.core.queueing.spid import SpidSource
-from mqcd.core.queueing.transition import last_attempt
+from mqcd.core.queueing.transition import end_of, last_attempt
 from mqcd.core.smtp.marks import LOOKED_AT, marks_of
-from mqcd.core.smtp.reply import Reply
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.admin.transfer.letters import Letter, Tree, with_crlf
@@ -168,8 +168,7 @@ class _Admission:
             lines.append(raw)
             self._lines[here.area].append(cluster.Line(here.due, envelope.received, size, raw))
             self._waiting += len(raw)
-            if here.area is Area.BOUNCES:
-                self._events.bounced(here, raw)
+            self._events.ended(here, raw)
         self._events.accepted(lines, size)
         self._keys += "".join([f"{key}\n" for key in letter.keys]).encode()
         self._imported += len(letter.keys)
@@ -225,7 +224,7 @@ class ImportEvents:
         self._packed = io.BytesIO()
         self._gzip = gzip.GzipFile(fileobj=self._packed, mode="wb", compresslevel=1, mtime=0)
         self._text = EventText(owned.options.source)
-        self._bounced: list[Entry] = []
+        self._ended: list[Entry] = []
         self.sequence = sequence
         """The first one that is free."""
 
@@ -234,19 +233,17 @@ class ImportEvents:
         """Events of each verb so far."""
         return self._text.totals
 
-    def bounced(self, recipient: Recipient, raw: bytes) -> None:
-        """A recipient comes as a bounce: its event follows its acceptance."""
-        reply = Reply(code=recipient.code, status=recipient.status, text=recipient.reply)
-        host = last_attempt(recipient).host
-        attempt = Attempt(destination="", phase=Phase.RCPT, remote_host=host)
-        note = verdict.encode(Bounced(reply=reply, attempt=attempt), verdict.foreign_part(host))
-        self._bounced.append(Entry(Mark.BOUNCED, ALIVE, 0, 0, IN_SPOOL, raw, note))
+    def ended(self, recipient: Recipient, raw: bytes) -> None:
+        """A recipient may come as a bounce, or removed: the event of that follows its acceptance."""
+        if (end := end_of(recipient)) is not None:
+            note = verdict.encode(end, verdict.foreign_part(last_attempt(recipient).host))
+            self._ended.append(Entry(verdict.mark_of(end), ALIVE, 0, 0, IN_SPOOL, raw, note))
 
     def accepted(self, lines: list[bytes], size: int) -> None:
-        """A message is taken in, and what of it was `bounced` before this call."""
+        """A message is taken in, and what of it `ended` before this call."""
         self._append(Kind.ACCEPT, b"".join(pack_submission(b"".join(lines), None, size)), len(lines))
-        if self._bounced:
-            entries, self._bounced = self._bounced, []
+        if self._ended:
+            entries, self._ended = self._ended, []
             self._append(Kind.SETTLE, b"".join(map(pack_entry, entries)), len(entries))
 
     def _append(self, kind: Kind, body: bytes, count: int) -> None:
@@ -257,7 +254,8 @@ class ImportEvents:
 
     def discarded(self, raw: bytes, reason: str) -> None:
         """A recipient leaves."""
-        note = verdict.encode(Discarded(reason=reason))
+        undone = ended_as(record.decode(raw)) or ""
+        note = verdict.encode(Discarded(reason=reason, undone=undone))
         self._append(Kind.SETTLE, pack_entry(Entry(Mark.DISCARDED, 0, 0, 0, IN_SPOOL, raw, note)), 1)
 
     def write(self, path: Path) -> None:

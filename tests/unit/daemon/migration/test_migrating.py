@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import permutations
 from pathlib import Path
@@ -14,8 +16,11 @@ import pytest
 from mqcd.cli.main import main
 from mqcd.config.load import load
 from mqcd.core.errors import ConfigError
-from mqcd.core.model import Recipient, Settlement
+from mqcd.core.events import MIGRATED
+from mqcd.core.model import Action, Amended, Area, Batch, Recipient, Settlement
 from mqcd.core.ports import QueueStore
+from mqcd.core.queueing.amendment import LATEST_MS
+from mqcd.core.queueing.spid import parse_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.daemon.migration.migrating import Configured, Migrated, migrate
@@ -24,6 +29,7 @@ from mqcd.disk.durable import Disk
 from mqcd.ops.fanout import Fanout
 from mqcd.queue.admin.fsck.survey import survey
 from tests.contract.mail import Post, bounced, deferred, delivered
+from tests.contract.schema import check
 from tests.fakes.clock import FakeClock
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.postgres_server import shared_server
@@ -38,6 +44,7 @@ STORES = {
 }
 PAIRS = [*permutations(("cluster", "files", "sqlite"), 2), ("files", "files"), ("cluster", "cluster")]
 LARGE = b"Subject: large\r\n\r\n" + b"0123456789abcdef\r\n" * 40_000
+ENDS = ("delivered", "bounced", "expired", "removed")
 Mail = Mapping[tuple[int, int], tuple[Recipient, bytes]]
 
 
@@ -54,7 +61,7 @@ class Place:
             "<mailserver><application><announcehost>mx.test</announcehost></application><mta><queue>"
             f"<shards>1</shards><minfree>1M</minfree>{store or STORES[kind]}"
             "<journal><segmentsize>1M</segmentsize><segments>4</segments></journal>"
-            "</queue></mta></mailserver>"
+            "</queue></mta><ops><events><maxage>0</maxage></events></ops></mailserver>"
         )
 
     @property
@@ -93,6 +100,26 @@ class Place:
             content.close()
             found[each.key] = each, octets
         await store.close()
+        return found
+
+    async def remove(self, address: str) -> None:
+        store = await self.open()
+        batch = Batch(id="b1", action=Action.REMOVE, at=self.clock.now(), by="uid:0", until=LATEST_MS)
+        async for picked in store.pick(Selection(recipient=address), batch):
+            verdict = Amended(batch=batch)
+            await store.settle([Settlement(recipient=each, verdict=verdict) for each in picked.recipients])
+        await store.close()
+
+    def accounts(self) -> Mapping[tuple[int, int], int]:
+        """Acceptances less ends of each recipient, by its events."""
+        found: Counter[tuple[int, int]] = Counter()
+        for path in self.configured.settings.ops.events.rootpath.glob("*.jsonl.gz"):
+            for line in gzip.decompress(path.read_bytes()).splitlines():
+                event = json.loads(line)
+                check([event])
+                verb, migrated = event["event"], event.get("reason") == MIGRATED
+                key = parse_spid(event["spid"]), event["qid"]
+                found[key] += (verb == "accepted") - migrated - (verb in ENDS) + (event.get("undone") in ENDS)
         return found
 
     def copy(self, path: Path) -> Place:
@@ -161,6 +188,24 @@ async def test_a_kill_at_any_step_loses_and_doubles_nothing(
         assert await right.mail() == before
         assert await left.mail() == {}
         shutil.rmtree(left.path.parent)
+
+
+@pytest.mark.parametrize(("one", "other"), [("cluster", "sqlite"), ("sqlite", "cluster")])
+async def test_the_events_of_each_store_balance(
+    one: str, other: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    """Also those of a bounce and of removed mail."""
+    source, target = Place(tmp_path / "a", one, clock), Place(tmp_path / "b", other, clock)
+    await source.fill()
+    await source.remove("d@one.example")
+    areas = Counter(each.area for each, _ in (await source.mail()).values())
+    assert areas == {Area.INCOMING: 1, Area.DEFERRED: 1, Area.BOUNCES: 1, Area.REMOVED: 1}
+    await moved(source, target)
+    for place in (source, target):
+        mail = await place.mail()
+        queued = [key for key, (each, _) in mail.items() if each.area not in (Area.BOUNCES, Area.REMOVED)]
+        assert {key: excess for key, excess in place.accounts().items() if excess} == Counter(queued)
+        assert len(mail) == (4 if place is target else 0)
 
 
 async def test_mail_goes_through_databases(tmp_path: Path, clock: FakeClock) -> None:
