@@ -1,4 +1,4 @@
-"""A process with a store of files is killed again and again: nothing that it said is untrue."""
+"""A process with a store of files, or the queue embedded, is killed again and again: all it said is true."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.core.null_observer import NullObserver
-from mqcd.stores.queue.stored_queue import StoredQueue
-from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post
-from tests.crash.store_worker import CONTENT, STORES
+from tests.crash.store_worker import CONTENT, STORES, opened
 from tests.fakes.clock import FakeClock
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300)]
 
-LIVES = 6
+LIVES = 4
 Key = tuple[int, int]
 
 
@@ -48,16 +45,13 @@ async def test_kills(tmp_path: Path, name: str) -> None:
     for _ in range(LIVES):
         for key, words in live(name, tmp_path, chance.randint(30, 300)).items():
             told[key] = told.get(key, "") + words
-        queue = StoredQueue(STORES[name](tmp_path), FakeClock(), NullObserver(), SCHEDULE)
-        await queue.open()
-        await queue.recovered()
-        post = Post(queue, FakeClock())
-        there = await post.scan()
-        lost = {key for key, words in told.items() if words.endswith("A") and key not in there}
-        back = {key for key, words in told.items() if words.endswith("D") and key in there}
-        assert (lost, back) == (set(), set())
-        for each in there.values():
-            assert await post.read(each) == CONTENT
-        await queue.close()
+        async with opened(name, tmp_path, FakeClock()) as queue:
+            post = Post(queue, FakeClock())
+            there = await post.scan()
+            lost = {key for key, words in told.items() if words.endswith("A") and key not in there}
+            back = {key for key, words in told.items() if words.endswith("D") and key in there}
+            assert (lost, back) == (set(), set())
+            for each in there.values():
+                assert await post.read(each) == CONTENT
     assert any(words.endswith("A") for words in told.values())
     assert any(words.endswith("D") for words in told.values())
