@@ -11,6 +11,8 @@ from tests.fakes import postgres_server, s3_server
 from tests.fakes.redis_server import RedisServer
 
 _LEASE = "<lease_ms>2s</lease_ms>"
+_LONG_LEASE = "<lease_ms>10s</lease_ms>"
+"""Where the server of the tests is slow: a node that is late loses its mail."""
 
 
 @contextmanager
@@ -32,7 +34,7 @@ def _settings(kind: str) -> str:
         case "s3":
             bucket = f"<bucket>{s3_server.BUCKET}</bucket><prefix>{name}/</prefix>"
             place = f"<endpoint>{s3_server.shared_server().url}</endpoint><region>us-east-1</region>"
-            return f"{bucket}{place}{_LEASE}"
+            return f"{bucket}{place}{_LONG_LEASE}"
         case "files":
             return "<env_dir>%DIRVAR%/mail</env_dir>"
         case "memory":
