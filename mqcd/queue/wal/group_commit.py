@@ -21,18 +21,16 @@ from mqcd.core.ports import Clock
 from mqcd.core.queueing.spid import SpidSource
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.format import segment_header
-from mqcd.queue.format.frame import HEADER_SIZE, Kind, pack_header
+from mqcd.queue.format.frame import HEADER_SIZE, Kind
 from mqcd.queue.wal import segment_states
 from mqcd.queue.wal.committer import Committer, Write
 from mqcd.queue.wal.journal_states import ENDED, Event, State, after
+from mqcd.queue.wal.packing import Group, pack_group
 from mqcd.queue.wal.pending import ALL, FULL, MORE, Append, Placed, fail, refuse
 from mqcd.queue.wal.segments import Ring, Segment
 from mqcd.queue.wal.trouble import Trouble
 
 log = logging.getLogger(__name__)
-
-MAX_GROUP = 8 << 20
-"""Octets after which a group is written though more frames wait."""
 
 # As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
 _IDLE, _DUE, _WRITING, _CLOSED = State.IDLE, State.DUE, State.WRITING, State.CLOSED
@@ -162,8 +160,11 @@ class Journal:
         self._seal_timer = self._loop.call_later(self._seal_age / 1000, self._seal_aged)
 
     def _seal_aged(self) -> None:
-        # In a full ring no segment could follow this one: as long as it has room, it stays open.
-        (self.seal if self.ring.may_begin else self._seal_later)()
+        if self.ring.may_begin:
+            self.seal()
+        else:
+            # No segment could follow this one: as long as it has room, it stays open.
+            self._seal_later()
 
     def _seal_now(self) -> None:
         if (segment := self._leave()) is not None:
@@ -214,87 +215,65 @@ class Journal:
         if self._state not in (_IDLE, _DUE):
             return
         self._state = after(self._state, Event.TURN)
-        segment = self._room_for_next()
-        if segment is None:
+        group = self._next_group()
+        if group is None:
             if not self._pending:
                 self._quiet.set()
             return
-        pending, capacity, most = self._pending, self.capacity, self.max_entries
-        group: list[Append] = []
-        buffers: list[bytes] = []
-        offset, ordinal, sequence = segment.end, segment.next_ordinal, self.sequence
-        entries = len(segment.entries)
-        start, synced = offset, sequence - 1
-        while pending and offset - start < MAX_GROUP:
-            item = pending[0]
-            count = item.count
-            # What `_fits` says, without its call for each of thousands of frames a second.
-            if offset + item.octets > capacity or (entries + count > most and entries):
-                break
-            pending.popleft()
-            if not count:
-                # Its own sequence is the one before: what takes none could be lost unnoticed.
-                sequence += 1
-            item.ordinal, item.body, item.sequence = ordinal, offset + HEADER_SIZE, sequence
-            header = pack_header(
-                segment.salt, item.kind, item.parts, count, ordinal, sequence, synced, item.at
-            )
-            buffers.append(header)
-            buffers += item.parts
-            group.append(item)
-            offset += item.octets
-            ordinal += count
-            if item.kind is not Kind.BEGUN:
-                entries += count
-            sequence += count
         self._state = after(self._state, Event.WRITE)
         self._quiet.clear()
         begun = self._clock.micros()
+        segment = group.segment
         fresh = segment.fd < 0
         recycled = self.ring.free.pop(0) if fresh and self.ring.free else None
-        write = Write(segment, fresh, recycled, self.capacity, buffers, start, offset)
+        write = Write(segment, fresh, recycled, self.capacity, group.buffers, group.start, group.end)
 
         def done(error: OSError | None) -> None:
             self._state = after(self._state, Event.DONE)
             if error is None:
-                segment.end, segment.next_ordinal, self.sequence = offset, ordinal, sequence
-                self._committed(segment, group, self._clock.micros() - begun, fresh)
+                self._committed(group, self._clock.micros() - begun, fresh)
             else:
-                self._abandon(segment, group, error)
+                self._failed(group, error)
 
         self._committer.submit(write, done)
 
-    def _fits(self, item: Append, offset: int, entries: int) -> bool:
-        few = entries + item.count <= self.max_entries or entries == 0
-        return few and offset + item.octets <= self.capacity
-
-    def _room_for_next(self) -> Segment | None:
-        """The segment that takes the first waiting frame; seals and begins segments as needed."""
+    def _next_group(self) -> Group | None:
+        """The frames to write now; None when none waits. Seals and begins segments as needed."""
         if self.ring.full:
             refuse(self._pending, MORE, FULL)
         if not self._pending:
             return None
         segment = self.ring.current
-        if segment is not None and not self._fits(self._pending[0], segment.end, len(segment.entries)):
+        if segment is not None:
+            group = self._pack(segment)
+            if group.frames:
+                return group
             self._seal_now()
-            segment = None
-        return segment or self._begin_segment()
+        segment = self._begin_segment()
+        return self._pack(segment) if segment is not None else None
 
-    def _committed(self, segment: Segment, group: list[Append], micros: int, fresh: bool) -> None:
+    def _pack(self, segment: Segment) -> Group:
+        return pack_group(self._pending, segment, self.sequence, self.capacity, self.max_entries)
+
+    def _committed(self, group: Group, micros: int, fresh: bool) -> None:
+        """The group is durable."""
+        segment = group.segment
+        segment.end, segment.next_ordinal = group.end, group.next_ordinal
+        self.sequence = group.next_sequence
         if self.trouble.failures:
             self._mended()
         if fresh:
             self.ring.fresh = False
             self._seal_later()
             self.on_begun()
-        self._figures.committed(len(group), micros)
-        for number, item in enumerate(group):
+        self._figures.committed(len(group.frames), micros)
+        for number, frame in enumerate(group.frames):
             try:
-                item.placed(segment, item.ordinal, item.body, item.sequence)
+                frame.placed(segment, frame.ordinal, frame.body, frame.sequence)
             except BaseException:
-                self._break(group[number:])
+                self._break(group.frames[number:])
                 raise
-            future = item.future
+            future = frame.future
             if not future.done():
                 future.set_result(None)
         if self._seal_wanted:
@@ -304,44 +283,46 @@ class Journal:
         if self._state is not _WRITING and not self._pending:
             self._quiet.set()
 
-    def _break(self, group: list[Append]) -> None:
-        """An internal error has left memory behind the journal, and the futures of `group` open."""
+    def _break(self, frames: list[Append]) -> None:
+        """An internal error has left memory behind the journal, and the futures of `frames` open."""
         self.broken = "memory may differ from the journal after an internal error; only a restart helps"
         self._state = after(self._state, Event.BREAK)
-        self._pending.extendleft(reversed(group))
+        self._pending.extendleft(reversed(frames))
         refuse(self._pending, ALL, self.broken)
         self._quiet.set()
 
-    def _abandon(self, segment: Segment, group: list[Append], error: OSError) -> None:
-        """Go on in a new segment: a file whose sync failed may have lost what it says it holds."""
+    def _failed(self, group: Group, error: OSError) -> None:
+        """The group could not be written: abandon its segment, refuse what `trouble` says, try a new one."""
+        segment, trouble = group.segment, self.trouble
         log.error("journal segment %d cannot be written: %s; a new one is begun", segment.number, error)
-        trouble = self.trouble
         trouble.failed(f"the journal cannot be written: {segment.path}: {error.strerror}", error)
-        self._leave_failed(segment)
-        self._pending.extendleft(reversed(group))
-        trouble.refuse(group, self._pending, ended=self._state in ENDED)
+        if segment.empty:
+            self._remove_failed(segment)
+        else:
+            self._abandon(segment)
+        self._pending.extendleft(reversed(group.frames))
+        trouble.refuse(group.frames, self._pending, ended=self._state in ENDED)
         if self._state in ENDED:
             return
-        if all(item.kind is Kind.ACCEPT for item in self._pending):
-            # What failed may stand whole in the page cache, and a kill would bring it to light: the next
-            # segment's header has to end the chain before it, also when nothing else is to be written.
-            future: asyncio.Future[None] = self._loop.create_future()
-            note = Append(Kind.NOTE, [], 0, self._clock.now(), lambda *_: None, future)
-            self._pending.appendleft(note)
+        self._append_note()
         if trouble.failing:
             self._quiet.set()
         self._state = after(self._state, Event.SCHEDULE)
         self._retry = self._loop.create_task(self._flush_after(trouble.retry_ms))
 
-    def _leave_failed(self, segment: Segment) -> None:
-        """A file that has failed is never written again; it keeps its name until its segment is free."""
+    def _abandon(self, segment: Segment) -> None:
+        """Nothing more goes into a segment whose file has failed: a sync that fails may have lost octets.
+
+        It is sealed when the header of the next segment says where it ends. Until then a start may find its
+        failed frames and count them, and an export would lack their events.
+        """
         segment.failed = True
-        if not segment.empty:
-            # Until the next segment's header ends this one, a start may find the failed frames and count
-            # them. An export before that would lack their events.
-            self._leave()
-            self.trouble.when_certain(lambda: self._sealed(segment))
-            return
+        self._leave()
+        self.trouble.when_certain(lambda: self._sealed(segment))
+
+    def _remove_failed(self, segment: Segment) -> None:
+        """Take a segment that holds nothing out of the ring: its file is never written again."""
+        segment.failed = True
         try:
             self._disk.unlink(segment.path)
         except OSError as error:
@@ -350,6 +331,17 @@ class Journal:
         if segment.fd >= 0:
             self._disk.close(segment.fd)
         self.ring.current = None
+
+    def _append_note(self) -> None:
+        """Make sure that a new segment begins though nothing that has happened waits to be written.
+
+        What failed may stand whole in the page cache, and would count after a kill, until the next segment's
+        header ends the chain before it. Accepts that wait may be refused, and so begin none.
+        """
+        if all(frame.kind is Kind.ACCEPT for frame in self._pending):
+            future: asyncio.Future[None] = self._loop.create_future()
+            note = Append(Kind.NOTE, [], 0, self._clock.now(), lambda *_: None, future)
+            self._pending.appendleft(note)
 
     async def _flush_after(self, ms: int) -> None:
         await self._clock.sleep(ms)
