@@ -312,7 +312,7 @@ class Evacuator:
                 entry.on(Event.THAW)
             if entry.resting:
                 shard.waiting.leave(entry, latest)
-                if entry.state is State.ASIDE:
+                if entry.state is State.PASSED_OVER:
                     entry.on(Event.RETURN)
                 waiting.append(entry)
         shard.waiting.drop(move.segment.number)

@@ -155,16 +155,16 @@ class Shard:
         for callback in self.watchers:
             callback()
 
-    def settle_in(self, entry: JournalEntry, segment: Segment, ordinal: int, at: int, length: int) -> None:
+    def place(self, entry: JournalEntry, segment: Segment, ordinal: int, at: int, length: int) -> None:
         """A new entry has its first home. Its content lies there too, or in the spool."""
-        segment.settle_in(entry, ordinal, at, length)
+        segment.place(entry, ordinal, at, length)
         self.ring.entries += 1
         self.accounts.add_entry(entry)
 
     def move(self, entry: JournalEntry, segment: Segment, ordinal: int, at: int, length: int) -> None:
         """An entry has a new home."""
         del entry.segment.entries[entry.ordinal]
-        segment.settle_in(entry, ordinal, at, length)
+        segment.place(entry, ordinal, at, length)
         self._borrow(entry, segment)
 
     def _borrow(self, entry: JournalEntry, segment: Segment) -> None:

@@ -91,7 +91,7 @@ async def _take(shard: Shard, replay: LiveEntries, name: str, room: int, doubtfu
             entry = entry_of(glance)
             entry.begun = True
             entry.due = min(entry.due, shard.latest_due())
-            shard.settle_in(entry, segment, ordinal + number, at + ENTRY_HEAD, len(raw))
+            shard.place(entry, segment, ordinal + number, at + ENTRY_HEAD, len(raw))
             doubtful.append(entry)
             at += ENTRY_HEAD + len(raw)
 

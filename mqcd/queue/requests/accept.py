@@ -184,7 +184,7 @@ class Acceptance:
             )
             if hot:
                 entry.recipient, entry.raw = recipient, raw
-            shard.settle_in(entry, segment, ordinal, at, len(raw))
+            shard.place(entry, segment, ordinal, at, len(raw))
             if reserved is not None:
                 entry.on(Event.CLAIM)
                 entry.begun = reserved.begins

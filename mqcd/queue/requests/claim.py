@@ -23,7 +23,7 @@ from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.turns import Places
-from mqcd.queue.memory.ready import is_old
+from mqcd.queue.memory.buckets import is_old
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.load import RETRY_MS, Loader, Passing, Skip, may_claim
 from mqcd.queue.wal.entry_states import Event, State
@@ -202,7 +202,7 @@ class _Claim:
                 await self._ask(room)
             await self._extra()
         finally:
-            if self._passing.left <= 0 or (room and self._shard.waiting.to_ask):
+            if self._passing.left <= 0 or (room and self._shard.waiting.has_aged):
                 asyncio.get_running_loop().call_soon(self._shard.notify)
 
     async def _halves(self, room: int, due_first: bool) -> None:
@@ -338,7 +338,7 @@ class _Claim:
                 return
             self._asks -= 1
             choice = _choose(await self._read_or_put_off(entry), expiry.overdue)
-            if choice is _PASS_OVER or entry.state is not State.ASIDE:
+            if choice is _PASS_OVER or entry.state is not State.PASSED_OVER:
                 # It stays where it is, or was frozen by an evacuation while its record was read.
                 entry.recipient, entry.raw = None, b""
             elif choice is _PUT_OFF:

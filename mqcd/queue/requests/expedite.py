@@ -113,7 +113,7 @@ class Expediting:
         if not self._left or not await self._matches(entry):
             return None
         # An entry may have been claimed or frozen while its record was read.
-        if entry.state is State.ASIDE:
+        if entry.state is State.PASSED_OVER:
             return _Means.BUCKET
         if entry.resting:
             return _Means.ENTRY if entry.due > self._now else _Means.NONE

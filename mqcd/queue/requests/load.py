@@ -147,7 +147,7 @@ class Loader:
             for raw, glance in taken.lines:
                 entry = entry_of(glance)
                 entry.raw = raw
-                shard.settle_in(entry, segment, ordinal, at + ENTRY_HEAD, len(raw))
+                shard.place(entry, segment, ordinal, at + ENTRY_HEAD, len(raw))
                 early = entry.due > self._now and entry.area in BY_DUE
                 if passing.suspended(entry) and not early:
                     passing.over(entry)

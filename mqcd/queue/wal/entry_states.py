@@ -15,7 +15,7 @@ class State(Enum):
 
     WAITING = auto()
     """May be claimed when due."""
-    ASIDE = auto()
+    PASSED_OVER = auto()
     """Waits until the time of its domain, whose destination takes no mail now."""
     CLAIMED = auto()
     """In flight."""
@@ -40,7 +40,7 @@ class Event(Enum):
     CLAIM = auto()
     RELEASE = auto()
     """A claim is given up unrecorded, or the record cannot be read now."""
-    STAND_ASIDE = auto()
+    PASS_OVER = auto()
     RETURN = auto()
     """The time of its domain has come."""
     SETTLE = auto()
@@ -63,23 +63,23 @@ class Event(Enum):
 
 
 TABLE: Mapping[Event, Mapping[State, State]] = {
-    Event.CLAIM: {State.WAITING: State.CLAIMED, State.ASIDE: State.CLAIMED},
+    Event.CLAIM: {State.WAITING: State.CLAIMED, State.PASSED_OVER: State.CLAIMED},
     Event.RELEASE: {
         State.CLAIMED: State.WAITING,
         State.CARRYING: State.WAITING,
         State.WAITING: State.WAITING,
-        State.ASIDE: State.WAITING,
+        State.PASSED_OVER: State.WAITING,
     },
-    Event.STAND_ASIDE: {State.WAITING: State.ASIDE},
-    Event.RETURN: {State.ASIDE: State.WAITING},
+    Event.PASS_OVER: {State.WAITING: State.PASSED_OVER},
+    Event.RETURN: {State.PASSED_OVER: State.WAITING},
     Event.SETTLE: {State.CLAIMED: State.SETTLING},
     Event.REST: {State.SETTLING: State.WAITING, State.WAITING: State.WAITING},
     Event.END: {State.SETTLING: State.ENDED},
     Event.CARRY: {State.CLAIMED: State.CARRYING},
     Event.CARRIED: {State.CARRYING: State.CLAIMED},
-    Event.FREEZE: {State.WAITING: State.FROZEN, State.ASIDE: State.FROZEN},
+    Event.FREEZE: {State.WAITING: State.FROZEN, State.PASSED_OVER: State.FROZEN},
     Event.THAW: {State.FROZEN: State.WAITING},
     Event.EVACUATE: {State.FROZEN: State.EVACUATED},
 }
-RESTING = frozenset((State.WAITING, State.ASIDE))
+RESTING = frozenset((State.WAITING, State.PASSED_OVER))
 """Nothing is being done with an entry in one of these."""

@@ -118,7 +118,7 @@ class LiveEntries(Fold[_Lines]):
                 )
                 entry.begun = raw.begun or bool(lost and self._in_doubt(glance, (number, ordinal), lost))
                 entry.raw = raw.line
-                segment.settle_in(entry, ordinal, raw.offset, len(raw.line))
+                segment.place(entry, ordinal, raw.offset, len(raw.line))
                 lender = segments.get(raw.content.segment)
                 if lender is not None and lender is not segment:
                     lender.borrowers.add(entry)

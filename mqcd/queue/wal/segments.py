@@ -99,7 +99,7 @@ class JournalEntry:
 
     @property
     def resting(self) -> bool:
-        """Whether nothing is being done with it: it waits, or stands aside."""
+        """Whether nothing is being done with it: it waits, or was passed over."""
         return self.state in RESTING
 
     @property
@@ -192,7 +192,7 @@ class Segment:
             fd, self.fd = self.fd, -1
         return fd
 
-    def settle_in(self, entry: JournalEntry, ordinal: int, offset: int, length: int) -> None:
+    def place(self, entry: JournalEntry, ordinal: int, offset: int, length: int) -> None:
         """Make this segment the home of `entry`."""
         entry.segment = self
         entry.ordinal = ordinal

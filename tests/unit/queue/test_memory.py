@@ -12,7 +12,7 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, Recipient
-from mqcd.queue.memory.ready import BACK_AT_ONCE
+from mqcd.queue.memory.buckets import BACK_AT_ONCE
 from mqcd.queue.recovery.open import RESIDENT_COST
 from mqcd.queue.requests.claim import ASKED_AT_ONCE
 from mqcd.queue.requests.load import PASSED_AT_ONCE

@@ -1,0 +1,205 @@
+"""Entries that claims have passed over because their domain's destination takes no mail: a bucket a domain.
+
+However many a bucket holds, a claim passes them over again in one step. When the time of its domain has come
+they return in groups, because all at once would delay all other mail.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from heapq import heappop, heappush
+
+from mqcd.core.queueing.spid import accepted_by
+from mqcd.queue.memory.rows import Row
+from mqcd.queue.wal.entry_states import Event, State
+from mqcd.queue.wal.segments import JournalEntry
+
+BACK_AT_ONCE = 500
+BACK_EVERY_MS = 500
+"""When a domain's suspension ends, this many of its recipients return together, and the next ones after this
+time, or a quarter of the suspension if that is shorter."""
+
+
+class Bucket:
+    """The entries of one domain that were passed over.
+
+    They return at `until`, at most BACK_AT_ONCE together: each full group moves `until` by `every`. An entry
+    that an evacuation moves to a cluster gets the due time `cluster_due`, in groups of the same size, so that
+    it comes back no earlier than it would have from here.
+    """
+
+    __slots__ = (
+        "_domain",
+        "_returns",
+        "cluster_due",
+        "every",
+        "may_move",
+        "may_return",
+        "oldest",
+        "row",
+        "until",
+    )
+
+    def __init__(self, domain: str, returns: list[tuple[int, str]], until: int, now: int) -> None:
+        """`returns`: the heap that is to know `until`."""
+        self._domain = domain
+        self._returns = returns
+        self.row = Row(_is_passed_over)
+        self.oldest = 1 << 62
+        """When the oldest entry that was ever here was accepted, ms."""
+        self.rest(until, now)
+
+    def rest(self, until: int, now: int) -> None:
+        """They are passed over until then."""
+        self._return_at(until)
+        self.every = min(max((until - now) // 4, 1), BACK_EVERY_MS)
+        """Time between two groups, ms."""
+        self.may_return = BACK_AT_ONCE
+        """How many more may return at `until`."""
+        self.cluster_due = until
+        """The due time of entries that are moved to a cluster now, ms; never before `until` when used."""
+        self.may_move = BACK_AT_ONCE
+        """How many more may be moved with that due time."""
+
+    def hasten(self, until: int) -> None:
+        """They return from then on, which is earlier than before, in the groups that they had."""
+        self._return_at(until)
+        self.cluster_due = until
+
+    def _return_at(self, until: int) -> None:
+        """Nothing else sets `until`: an item of the heap has to have it, or the domain never returns."""
+        self.until = until
+        """When the next group returns, ms."""
+        heappush(self._returns, (until, self._domain))
+
+    def push(self, entry: JournalEntry) -> None:
+        """One more."""
+        entry.on(Event.PASS_OVER)
+        entry.recipient, entry.raw = None, b""
+        self.oldest = min(self.oldest, accepted_by(entry.spid, entry.received))
+        self.row.push(entry)
+
+    def pop(self) -> JournalEntry | None:
+        """The first one; after so many of them the next ones come later."""
+        entry = self.row.pop()
+        if entry is not None:
+            entry.on(Event.RETURN)
+            entry.due = 0
+            self.may_return -= 1
+            if not self.may_return:
+                self.may_return = BACK_AT_ONCE
+                self._return_at(self.until + self.every)
+        return entry
+
+    def next_cluster_due(self) -> int:
+        """The due time of the next entry that is moved to a cluster, ms: when its turn would come here."""
+        self.cluster_due = max(self.cluster_due, self.until)
+        if not self.may_move:
+            self.may_move = BACK_AT_ONCE
+            self.cluster_due += self.every
+        self.may_move -= 1
+        return self.cluster_due
+
+
+class Buckets:
+    """The entries that were passed over, in a bucket for each domain."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, Bucket] = {}
+        """By domain."""
+        self._returns: list[tuple[int, str]] = []
+        """A heap of (`until`, domain); an item whose bucket has another `until` is obsolete."""
+        self._aged: deque[tuple[str, deque[JournalEntry]]] = deque()
+        """By domain, entries whose suspension was renewed and that may be old enough to expire."""
+        self._aged_domains: set[str] = set()
+        """The domains of these: one at a time has a copy of its rows, however often it is renewed."""
+
+    def push(self, entry: JournalEntry, until: int, now: int) -> None:
+        """An entry that was popped waits here until then, or until the time that its domain has already."""
+        bucket = self._buckets.get(entry.domain)
+        if bucket is None:
+            bucket = self._buckets[entry.domain] = Bucket(entry.domain, self._returns, until, now)
+        bucket.push(entry)
+
+    def next_cluster_due(self, entry: JournalEntry) -> int:
+        """The due time of an entry of a bucket that is moved to a cluster now, ms."""
+        return self._buckets[entry.domain].next_cluster_due()
+
+    def drop(self, segment: int) -> None:
+        """Forget the entries of a segment."""
+        for bucket in self._buckets.values():
+            bucket.row.parts.pop(segment, None)
+
+    def bring_forward(self, latest: int) -> None:
+        """What returns later than `latest` returns from then on."""
+        for bucket in self._buckets.values():
+            if bucket.until > latest:
+                bucket.hasten(latest)
+
+    def recall(self, domain: str, now: int) -> None:
+        """The entries of a domain return from `now` on, in groups of the usual size."""
+        bucket = self._buckets.get(domain)
+        if bucket is not None and bucket.until > now:
+            bucket.hasten(now)
+
+    def next_return(self) -> int | None:
+        """When the first domain's time comes, ms."""
+        while self._returns:
+            until, domain = self._returns[0]
+            bucket = self._buckets.get(domain)
+            if bucket is not None and bucket.until == until:
+                if bucket.row:
+                    return until
+                del self._buckets[domain]
+            heappop(self._returns)
+        return None
+
+    def returning(self, now: int, skip: Mapping[str, int], received_by: int | None) -> Bucket | None:
+        """The first bucket whose time has come and whose domain is not to be skipped again.
+
+        One that is gets the time in `skip`, and `pop_aged` gives those of its entries that were accepted by
+        `received_by` (None = all).
+        """
+        while (time := self.next_return()) is not None and time <= now:
+            domain = self._returns[0][1]
+            bucket = self._buckets[domain]
+            until = skip.get(domain, 0)
+            if until <= now:
+                return bucket
+            heappop(self._returns)
+            bucket.rest(until, now)
+            if domain not in self._aged_domains and (received_by is None or bucket.oldest <= received_by):
+                self._aged_domains.add(domain)
+                self._aged += [(domain, part.copy()) for part in bucket.row.parts.values()]
+        return None
+
+    def pop_aged(self, received_by: int | None) -> JournalEntry | None:
+        """An entry of a renewed suspension that was accepted by then; each comes once for each renewal.
+
+        It stays in its bucket, unless it is claimed.
+        """
+        while self._aged:
+            domain, part = self._aged[0]
+            while part:
+                entry = part.popleft()
+                if _is_passed_over(entry) and is_old(entry, received_by):
+                    return entry
+            self._aged.popleft()
+            if not self._aged or self._aged[0][0] != domain:
+                self._aged_domains.discard(domain)
+        return None
+
+    @property
+    def has_aged(self) -> bool:
+        """Whether `pop_aged` may return an entry."""
+        return bool(self._aged)
+
+
+def is_old(entry: JournalEntry, received_by: int | None) -> bool:
+    """Whether it was accepted by then (None = whenever it was)."""
+    return received_by is None or accepted_by(entry.spid, entry.received) <= received_by
+
+
+def _is_passed_over(entry: JournalEntry) -> bool:
+    return entry.state is State.PASSED_OVER
