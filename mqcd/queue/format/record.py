@@ -29,12 +29,51 @@ from mqcd.core.labels import TENANT, value_of
 from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
 from mqcd.queue.format import filenames
 
-FIELDS = 26
+
+class Fields(NamedTuple):
+    """A line's fields as text, escapes undone. What they mean: `Envelope` and `Recipient`."""
+
+    spid: str
+    qid: str
+    area: str
+    due: str
+    size: str
+    attempts: str
+    unknowns: str
+    code: str
+    status: str
+    remote: str
+    reply: str
+    address: str
+    dsn: str
+    amended: str
+    received: str
+    origin: str
+    body: str
+    zone: str
+    listener: str
+    client: str
+    user: str
+    tls: str
+    message_dsn: str
+    labels: str
+    sender: str
+    nothing: str
+    """Where the checksum stood."""
+
+
+FIELDS = len(Fields._fields)
+_at = Fields._fields.index
+_QID, _AREA, _DUE, _SIZE = _at("qid"), _at("area"), _at("due"), _at("size")
+_ADDRESS, _AMENDED, _RECEIVED = _at("address"), _at("amended"), _at("received")
+_OWN = _RECEIVED
+"""Fields of a recipient's own. What stands behind them most lines share with one before."""
+_BEHIND = _RECEIVED + 1
+_LISTENER, _LABELS = _at("listener") - _BEHIND, _at("labels") - _BEHIND
+"""Among the fields behind the time of acceptance."""
 MAX_LINE = 16 << 10
 """Octets of the longest line that goes from a cluster into the journal. No door lets anything in that makes
 one as long; an entry takes four times as much, and the smallest segment a frame that such a line ends."""
-_OWN = 14
-"""Fields of a recipient's own. What stands behind them most lines share with one before."""
 _SPECIAL = re.compile(r"[|%\x00-\x1f\x7f]")
 _find_special = _SPECIAL.search
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
@@ -179,38 +218,6 @@ def _impossible(line: bytes | str) -> DecodeError:
     return DecodeError(f"record line holds a field that cannot be: {line[:120]!r}")
 
 
-class Fields(NamedTuple):
-    """A line's fields as text, escapes undone. What they mean: `Envelope` and `Recipient`."""
-
-    spid: str
-    qid: str
-    area: str
-    due: str
-    size: str
-    attempts: str
-    unknowns: str
-    code: str
-    status: str
-    remote: str
-    reply: str
-    address: str
-    dsn: str
-    amended: str
-    received: str
-    origin: str
-    body: str
-    zone: str
-    listener: str
-    client: str
-    user: str
-    tls: str
-    message_dsn: str
-    labels: str
-    sender: str
-    nothing: str
-    """Where the checksum stood."""
-
-
 _fields = Fields._make
 
 
@@ -336,33 +343,34 @@ def file_of(line: bytes) -> int:
 class Glance:
     """What scheduling needs of a line, read without decoding the rest; its checksum is not verified."""
 
-    __slots__ = ("area", "due", "fields", "linked", "qid", "received", "size", "spid")
+    __slots__ = ("_fields", "area", "due", "linked", "qid", "received", "size", "spid")
 
     def __init__(self, line: bytes) -> None:
+        # As far as the time of acceptance: the rest stays one field, which `tenant` divides.
+        self._fields = fields = line.split(b"|", _BEHIND)
         try:
-            self.fields = line.split(b"|", 15)
-            self.spid = int(self.fields[0], 16)
-            self.qid = int(self.fields[1])
-            self.area, self.linked, _ = _AREA_OF_OCTETS[self.fields[2]]
-            self.due = int(self.fields[3])
-            self.size = int(self.fields[4])
-            self.received = int(self.fields[14])
+            self.spid = int(fields[0], 16)
+            self.qid = int(fields[_QID])
+            self.area, self.linked, _ = _AREA_OF_OCTETS[fields[_AREA]]
+            self.due = int(fields[_DUE])
+            self.size = int(fields[_SIZE])
+            self.received = int(fields[_RECEIVED])
         except (ValueError, KeyError, IndexError) as error:
             raise DecodeError(f"not a record line: {line[:120]!r}") from error
 
     @property
     def domain(self) -> str:
         """The recipient's `lane_key`."""
-        if (by_operators := self.fields[13]) and not by_operators.startswith(b" "):
+        if (by_operators := self._fields[_AMENDED]) and not by_operators.startswith(b" "):
             return unescape(by_operators.partition(b" ")[0].decode("utf-8", "replace"))
-        _, at, domain = self.fields[11].rpartition(b"@")
+        _, at, domain = self._fields[_ADDRESS].rpartition(b"@")
         return _domain(domain) if at else ""
 
     @property
     def tenant(self) -> str:
         """See `Envelope.tenant`."""
-        shared = self.fields[15].split(b"|", 9)
-        return _tenant(shared[3], shared[8]) if len(shared) > 9 else ""
+        behind = self._fields[_BEHIND].split(b"|", _LABELS + 1)
+        return _tenant(behind[_LISTENER], behind[_LABELS]) if len(behind) > _LABELS + 1 else ""
 
 
 def sound(line: bytes) -> Glance:
