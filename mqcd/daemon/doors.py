@@ -1,4 +1,7 @@
-"""The doors of one server process, and what they share: connections, logins, the load, the greylist."""
+"""The doors of one server process, and what they share: connections, logins, the load, the greylist.
+
+One for each listener, and one for the programs on this machine.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from mqcd.config.settings import Settings
 from mqcd.core.ports import Clock, MailTaker, Observer, QueueStore, Resolver
 from mqcd.daemon.host.descriptors import Shares
 from mqcd.daemon.listeners.listenertls import ListenersTls
+from mqcd.daemon.listeners.local import LocalMail
 from mqcd.daemon.shards.owners import Owned
 from mqcd.daemon.shards.owning import Owning
 from mqcd.daemon.shards.role import Passing, Role
@@ -22,7 +26,7 @@ from mqcd.submit.users.logins import Logins
 
 
 class Doors:
-    """Those of the listeners; `role` is that of one shard of several."""
+    """All of them; `role` is that of one shard of several."""
 
     def __init__(
         self,
@@ -71,6 +75,12 @@ class Doors:
             )
             for index, listener in enumerate(settings.submit.listeners)
         ]
+        self.local: LocalMail | None = None
+        """Mail of programs on this machine, if this is the first shard, and of the API."""
+        if not settings.queue.read_only:
+            parts, first = (clock, observer, self.capacity), not (role and role.shard)
+            self.local = LocalMail(settings, store, self.taker, *parts, serves=first)
+        self.all = self.listeners if self.local is None else [*self.listeners, self.local.door]
 
     async def listen(self, place: str) -> None:
         """Take messages of other shards. Raises ConfigError; `place` is where the control socket is set."""

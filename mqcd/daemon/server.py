@@ -1,9 +1,9 @@
 """One server: every part made and wired, and the order in which they start, reload and stop.
 
 Start: bind all ports without serving them; the caller drops privileges; listen (the doors answer 4xx, /readyz
-503); open the doors; recover the rest of the queue; start delivery and reports. Stop: doors and delivery
-together, then reports, then the queue, the pages last. Each step has a limit; all fit in 10 s. What a
-limit cuts off is what a crash would have left: the next start recovers it.
+503); `open` lists the steps that follow, and `stop` those of a stop, each with the reason for its place. Each
+step of a stop has a limit; all fit in 10 s. What a limit cuts off is what a crash would have left: the next
+start recovers it.
 
 Settings read: all. A start raises ConfigError (an address that cannot be bound, with its place in the file),
 StoreBusy, StoreDamaged; `stop` then stops what was started.
@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from mqcd.config.advice import Advice
@@ -23,18 +22,16 @@ from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings, Suppressing
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope
-from mqcd.core.ports import Clock, Observer, Resolver
+from mqcd.core.ports import Clock, Observer
 from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
-from mqcd.daemon.companions.companions import Companions, companions_of
 from mqcd.daemon.control.held import HeldRequests
 from mqcd.daemon.control.keeping import Keeping
 from mqcd.daemon.control.pages import Pages
 from mqcd.daemon.control.switches import turns_of
 from mqcd.daemon.derived import (
     holding_of,
-    ops_hosts,
     options_of,
     retention_of,
     schedule_of,
@@ -48,19 +45,16 @@ from mqcd.daemon.host.guard import Guard, within
 from mqcd.daemon.host.memory import watch
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.listeners.listenertls import Loaded as Tls
-from mqcd.daemon.listeners.local import LocalMail
 from mqcd.daemon.making import Parts, make_batches, make_deliverer, make_rules, make_switches
 from mqcd.daemon.observers import Observers
-from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
+from mqcd.daemon.places import CONTROL, place_of
+from mqcd.daemon.ports import Ports
 from mqcd.daemon.shards.role import Role
 from mqcd.daemon.storing import make_store
-from mqcd.net.control.socket_file import AT_ONCE, ControlSocket
 from mqcd.net.resolver import DnsResolver
-from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log
 from mqcd.ops.metrics.lag import LoopLag
 from mqcd.report.task import ReportTask
-from mqcd.submit.door import Door
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -76,7 +70,6 @@ _AUDIT_SECONDS = 0.1
 """How long it then waits for the audit logs, if their disk is stuck."""
 
 _STOPPING = "stopping"
-_STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")
 _READ_ONLY = Reply(code=451, status="4.3.2", text="This queue is read-only, try again later")
 _REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
 _RESOURCES = "the watch for memory and storage"
@@ -126,11 +119,18 @@ class Server:
         resolver = DnsResolver(settings.deliver.dns, clock, most=self.shares.lookups)
         self._balance = role.balance(self.store.refusing) if role is not None else None
         self.tls = role.tls if role is not None else ListenersTls(settings.submit)
-        self.local: LocalMail | None = None
-        """Mail of programs on this machine."""
-        self._all_doors: Sequence[Door] = ()
-        self._shared = self._make_doors(observer, resolver)
-        self.doors = self._shared.listeners
+        self._shared = Doors(
+            settings,
+            self.shares,
+            self.store,
+            clock,
+            observer,
+            resolver=resolver,
+            tls=self.tls,
+            role=role,
+            balance=self._balance,
+        )
+        self.doors, self.local, self._all_doors = self._shared.listeners, self._shared.local, self._shared.all
         self._reports = ReportTask(self.store, clock, settings.report, self._trusts)
         parts = Parts(self.store, clock, observer, resolver, self._reports.maker, self.shares)
         self.deliverer = make_deliverer(settings, schedule, parts, role)
@@ -143,32 +143,11 @@ class Server:
         turns = turns_of(self._all_doors, self.deliverer, self._reports)
         self._switches = make_switches(settings, parts, turns, self._log_event)
         self._pages = self._make_pages()
-        self._http = HttpServer(self._pages.for_ops(), clock, ops_hosts(settings))
-        self._socket = ControlSocket(settings.ops.control.path, settings.ops.control.group)
-        self._control = HttpServer(self._pages.for_commands(), clock, most=AT_ONCE)
-        self.ops_port = settings.ops.port
-        """TCP port of the pages; the bound one once bound."""
-        self._companions: Companions | None = None
-        """None: it is not wanted, or the front process of several shards has it."""
-
-    def _make_doors(self, observer: Observer, resolver: Resolver) -> Doors:
-        settings = self.settings
-        doors = Doors(
-            settings,
-            self.shares,
-            self.store,
-            self._clock,
-            observer,
-            resolver=resolver,
-            tls=self.tls,
-            role=self._role,
-            balance=self._balance,
-        )
-        if not settings.queue.read_only:
-            parts, first = (self._clock, observer, doors.capacity), not (self._role and self._role.shard)
-            self.local = LocalMail(settings, self.store, doors.taker, *parts, serves=first)
-        self._all_doors = doors.listeners if self.local is None else [*doors.listeners, self.local.door]
-        return doors
+        self._ports = Ports(settings, conf, clock, self.doors, self.local, self._pages, role, self._log_event)
+        self._companions_end: asyncio.Future[None] | None = None
+        """Done when the processes beside the server have ended; None before they are told to."""
+        self._stop_begun = 0
+        """When a stop has begun, monotonic ms."""
 
     def _make_pages(self) -> Pages:
         self.keeping = Keeping(lambda: self.settings, self._log, self._clock, self._log_event)
@@ -210,6 +189,11 @@ class Server:
             door.settings.name == envelope.listener and door.trusts(envelope.client) for door in self.doors
         )
 
+    @property
+    def ops_port(self) -> int:
+        """TCP port of the pages; the bound one once bound."""
+        return self._ports.ops_port
+
     # ------------------------------------------------------------ start
 
     async def bind(self) -> None:
@@ -218,20 +202,7 @@ class Server:
         self._load_tls()
         self.guard.spawn(_LOG, self._log.run())
         self.guard.spawn(_LAG, self._lag.run())
-        if self._role is not None:
-            for door, sockets in zip(self.doors, self._role.sockets, strict=False):
-                door.adopt(sockets)
-            return
-        ops = self.settings.ops
-        with at_port(self._conf, OPS, ops.interface, ops.port):
-            self.ops_port = await self._http.bind(ops.interface, ops.port)
-        self._companions = await companions_of(self.settings, self._conf, self._clock)
-        for door, at in self._doors_at_ports():
-            if given := self._given.get(door.settings.name):
-                door.adopt(given)
-                continue
-            with at:
-                await door.bind()
+        await self._ports.bind(self._given)
 
     def _load_tls(self) -> None:
         try:
@@ -244,72 +215,56 @@ class Server:
 
     async def listen(self) -> None:
         """Answer, and let no mail in yet: what peers send is read from here on. Raises ConfigError."""
-        ops = self.settings.ops
-        if self._role is None:
-            with at_port(self._conf, OPS, ops.interface, self.ops_port):
-                await self._http.listen()
-        for door, at in self._doors_at_ports():
-            door.close_door(_STARTING)
-            with at:
-                await door.start()
-            listener = door.settings
-            self._log_event("listening", name=listener.name, address=listener.interface, port=door.port)
-        if self._role is None:
-            self._log_event("listening", name="ops", address=ops.interface, port=self.ops_port)
+        await self._ports.listen()
         if self._balance is not None:
-            self._balance.listen(self._admit, self._held.borrow)
-
-    def _admit(self, listener: int, connection: socket.socket) -> None:
-        """A connection that another process has passed on."""
-        try:
-            peer = connection.getpeername()
-        except OSError:
-            connection.close()
-            return
-        if listener < len(self.doors):
-            self.doors[listener].admit(connection, peer)
-        else:
-            connection.close()
-
-    def _doors_at_ports(self) -> Iterator[tuple[Door, AbstractContextManager[None]]]:
-        for index, door in enumerate(self.doors):
-            yield door, at_port(self._conf, LISTENERS, door.settings.interface, door.port, index)
-
-    async def _listen_to_commands(self) -> None:
-        """Privileges have been dropped: the socket is the server's user's own. Raises ConfigError."""
-        bound = self._socket.bind(place_of(self._conf, CONTROL))
-        try:
-            await self._control.serve(bound)
-        except BaseException:
-            bound.close()
-            raise
-        self._log_event("listening", name="control", address=str(self.settings.ops.control.path))
-        await self._shared.listen(place_of(self._conf, CONTROL))
-        if self._companions:
-            self.guard.spawn(_COMPANIONS, self._companions.run())
-
-    async def _listen_to_programs(self) -> None:
-        if self.local is not None:
-            await self.local.listen(self._conf, self._log_event)
-
-    async def _open_maildrop(self) -> None:
-        if self.local is not None and self.local.serves:
-            await self.local.maildrop.recover()
-            self.guard.spawn(_MAILDROP, self.local.maildrop.run())
+            self._balance.listen(self._ports.admit, self._held.borrow)
 
     async def open(self) -> None:
         """Let mail in, recover the rest of the queue, then deliver and report.
 
         Raises ConfigError, StoreBusy, StoreDamaged, StoreUnavailable.
         """
-        await self.rules.book.load()
+        steps: Sequence[Callable[[], Awaitable[None]]] = (
+            # First: without its rules no server takes mail, which they might hold.
+            self.rules.book.load,
+            # Then the queue is this server's, and so is the name of the control socket.
+            self._open_queue,
+            # Before there is mail: operators see the rest of the start.
+            self._serve_commands,
+            self._ports.serve_programs,
+            # Before the doors open: it says whom they refuse.
+            self._adviser.look,
+            # All that follows may take long; mail is accepted meanwhile.
+            self._open_doors,
+            # Nothing is claimed before all records are known.
+            self._recover,
+            # It asks the whole queue which of its files were taken, and must ask before any is delivered.
+            self._open_maildrop,
+            # From here on there are claims.
+            self.deliverer.start,
+            # What follows finds delivery at work.
+            self._begin_tasks,
+        )
+        for step in steps:
+            await step()
+        # Last: it watches all tasks that there are.
+        self.guard.adopt()
+        self._state = ""
+        self._log_event("ready")
+
+    async def _open_queue(self) -> None:
         await self.store.open()
         for warning in self._described.warnings:
             log.warning("%s", warning)
+
+    async def _serve_commands(self) -> None:
         if self._role is not None or not self.settings.queue.read_only:
-            await self._listen_to_commands()
-        await self._listen_to_programs()
-        await self._adviser.look()
+            await self._ports.serve_commands()
+            await self._shared.listen(place_of(self._conf, CONTROL))
+            if self._ports.companions:
+                self.guard.spawn(_COMPANIONS, self._ports.companions.run())
+
+    async def _open_doors(self) -> None:
         if not self.settings.queue.read_only:
             self.guard.spawn(_LOSSY, self._observers.lossy.run())
         for door in self._all_doors:
@@ -322,14 +277,21 @@ class Server:
             self._balance.count(0)
         if self._role is not None:
             self._role.ready()
+
+    async def _recover(self) -> None:
         self._state = "starting: mail is taken, and what the last run left is being read"
         await self.store.recovered()
         if not (self.settings.queue.read_only or self._described.promises.shared):
             # Other servers write to a queue that is read-only or shared: its ledger cannot balance here.
             self._pages.metrics.open_ledger()
         self._opened = True
-        await self._open_maildrop()
-        await self.deliverer.start()
+
+    async def _open_maildrop(self) -> None:
+        if self.local is not None and self.local.serves:
+            await self.local.maildrop.recover()
+            self.guard.spawn(_MAILDROP, self.local.maildrop.run())
+
+    async def _begin_tasks(self) -> None:
         self.rules.effects.started = True
         self.guard.spawn(_REPORTS, self._reports.run())
         self.guard.spawn(_RESOURCES, watch(self._shared.load, self.store.refusing, self._clock))
@@ -338,9 +300,6 @@ class Server:
             self.guard.spawn(_BATCHES, self._batches.run())
             self.guard.spawn(_RULES, self.rules.book.run())
             self.guard.spawn(_GRACES, self._batches.purge())
-        self.guard.adopt()
-        self._state = ""
-        self._log_event("ready")
 
     # ------------------------------------------------------------ while it runs
 
@@ -366,7 +325,7 @@ class Server:
         self._log.reload(self.settings.ops.log)
         self._batches.grace_ms = self.settings.queue.grace
         self.deliverer.rule(tuple(self.rules.book.rules.values()), self._batches.grace_ms)
-        self._http.hosts = ops_hosts(self.settings)
+        self._ports.reload(self.settings)
         self._observers.audit.reload(self.settings.deliver, self.settings.report)
         self._reports.reload(self.settings.report)
         self._advised(self._adviser.advice)
@@ -397,48 +356,79 @@ class Server:
         """Stop everything, in order, also when only some of it was started. Twice is harmless."""
         if self._state == _STOPPING:
             return
-        begun = self._clock.monotonic()
+        self._stop_begun = self._clock.monotonic()
         self._state = _STOPPING
         self.guard.stopping()
+        self._log_event("stopping")
+        steps: Sequence[Callable[[], Awaitable[None]]] = (
+            # First: no work from elsewhere. What they wait for ends while the next steps last.
+            self._stop_sources,
+            # Together: each may last for all of the grace.
+            self._stop_mail,
+            # The next start carries on what is left of them.
+            self._stop_batches,
+            # Behind the doors: it waits for the answer to its last file.
+            self._stop_maildrop,
+            # When no session is left that could use what the doors share.
+            self._shared.close,
+            # Behind delivery: its last bounces are reported.
+            self._stop_reports,
+            # When nothing is left that writes to it.
+            self._close_queue,
+            # Behind the queue's last events.
+            self._close_logs,
+            # Late: operators see the stop.
+            self._close_ports,
+            # Last of all.
+            self._stop_watches,
+        )
+        for step in steps:
+            await step()
+
+    async def _stop_sources(self) -> None:
         if self.local is not None:
             self.local.maildrop.stop()
         if self._balance is not None:
             self._balance.close()
-        self._log_event("stopping")
-        companions = asyncio.ensure_future(self.guard.end(_COMPANIONS))
-        await within(
-            self._clock,
-            GRACE_MS + _SETTLE_MS,
-            "mail in and out",
-            asyncio.gather(self.deliverer.stop(GRACE_MS), *(door.stop(GRACE_MS) for door in self._all_doors)),
-        )
-        await self.guard.end(_RULES)
-        await self.guard.end(_BATCHES)
-        await self.guard.end(_GRACES)
+        self._companions_end = asyncio.ensure_future(self.guard.end(_COMPANIONS))
+
+    async def _stop_mail(self) -> None:
+        doors = [door.stop(GRACE_MS) for door in self._all_doors]
+        stopping = asyncio.gather(self.deliverer.stop(GRACE_MS), *doors)
+        await within(self._clock, GRACE_MS + _SETTLE_MS, "mail in and out", stopping)
+
+    async def _stop_batches(self) -> None:
+        for name in (_RULES, _BATCHES, _GRACES):
+            await self.guard.end(name)
+
+    async def _stop_maildrop(self) -> None:
         await within(self._clock, _REPORT_MS, _MAILDROP, self.guard.ended(_MAILDROP))
         await self.guard.end(_MAILDROP)
-        await self._shared.close()
+
+    async def _stop_reports(self) -> None:
         self._reports.stop()
         await within(self._clock, _REPORT_MS, "reports", self.guard.ended(_REPORTS))
         await self.guard.end(_REPORTS)
+
+    async def _close_queue(self) -> None:
         self._opened = False
-        left = STOP_MS - (self._clock.monotonic() - begun)
+        left = STOP_MS - (self._clock.monotonic() - self._stop_begun)
         self._observers.lossy.stop()
         closing = asyncio.gather(self.store.close(), self.guard.ended(_LOSSY))
         await within(self._clock, left, "the queue", closing)
+
+    async def _close_logs(self) -> None:
         self.keeping.close()
         self._observers.audit.close(_AUDIT_SECONDS)
-        await companions
-        if self._companions is not None:
-            self._companions.close()
-        await self._http.stop()
-        await self._control.stop()
-        self._socket.close()
-        if self.local is not None:
-            self.local.close()
-        await self.guard.end(_ADVICE)
-        await self.guard.end(_RESOURCES)
-        await self.guard.end(_LAG)
+
+    async def _close_ports(self) -> None:
+        if self._companions_end is not None:
+            await self._companions_end
+        await self._ports.close()
+
+    async def _stop_watches(self) -> None:
+        for name in (_ADVICE, _RESOURCES, _LAG):
+            await self.guard.end(name)
         self._log_event("stopped")
         self._log.stop()
         await self.guard.ended(_LOG)
