@@ -16,11 +16,14 @@ import errno
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mqcd.disk.durable import Disk, describe
+from mqcd.pipeline.spark import java
+from mqcd.pipeline.spark.jars import jars
+from mqcd.pipeline.spark.requirements import find_java
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +146,44 @@ class Archive:
     def _give_up(self, why: str) -> None:
         log.warning("%s: Java's classes are not kept, so it starts no quicker: %s", self._directory, why)
         self.abandon()
+
+
+def archive_of(directory: Path, memory: str) -> Archive | None:
+    """What is kept for the Java and the package's own Spark that would start now; None where none can be.
+
+    `memory`: what was chosen for Java, if anything was.
+    """
+    machine = (find_java(os.environ) / MACHINE).resolve()
+    if not machine.exists():
+        # Another Java than OpenJDK's, which may not know how.
+        return None
+    base = sorted(machine.parent.glob("classes*.jsa"))
+    try:
+        return Archive(directory, [machine, *base, *jars()], memory)
+    except OSError as error:
+        log.warning("Java starts no quicker: %s", describe(error))
+        return None
+
+
+@contextmanager
+def starting_from(archive: Archive | None, *, make: bool, keeping: Callable[[], None]) -> Iterator[str]:
+    """Options for the Java that the block starts, so that it starts from kept classes, or keeps them.
+
+    What it keeps is put in place after the block, once `keeping` was called; nothing is after an error.
+    """
+    options = "" if archive is None else archive.options(make=make)
+    try:
+        yield options
+    except BaseException:
+        if archive is not None and archive.making:
+            # Else it would write one that nobody waits for.
+            java.kill()
+            archive.abandon()
+        raise
+    if archive is not None:
+        if archive.making:
+            keeping()
+        archive.close(java.end)
 
 
 def _key(files: Iterable[Path], memory: str) -> str:

@@ -10,27 +10,22 @@ Raises PipelineUnavailable, whose text names the package to install, and WorkFai
 
 from __future__ import annotations
 
-import errno
-import logging
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqcd.core.errors import MqcdError
-from mqcd.disk.durable import describe
-from mqcd.pipeline.spark import gateway, java
-from mqcd.pipeline.spark.class_archive import MACHINE, Archive
+from mqcd.pipeline.spark import gateway
+from mqcd.pipeline.spark.class_archive import archive_of, starting_from
+from mqcd.pipeline.spark.failures import explained
+from mqcd.pipeline.spark.jars import in_front, is_the_packages
 from mqcd.pipeline.spark.requirements import check_packages, find_java
 from mqcd.queue.helper.pipe import environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession
-
-log = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -73,17 +68,6 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
 }
 """For 2 processors and less than 4 GB, Python workers included; `--set NAME=VALUE` overrides."""
-FIRST = (
-    "spark-catalyst_", "spark-sql_", "spark-core_", "scala-library-", "spark-sql-api_", "scala-reflect-",
-    "parquet-column-", "log4j-core-", "jackson-databind-", "hadoop-client-api-", "parquet-jackson-",
-    "janino-", "arrow-vector-", "spark-config_", "parquet-encoding-", "hadoop-client-runtime-",
-)  # fmt: skip
-"""How the jars begin that most classes come from. Java looks into all 280, one after the other, in whatever
-order the disk has them: with these in front a small batch takes a twentieth less time."""
-
-
-class WorkFailed(MqcdError):
-    """Spark gave up; the text is its reason, the rest stands in its log. What a batch began is undone."""
 
 
 def session(
@@ -131,50 +115,18 @@ def running(
 
     lent = SparkSession.getActiveSession() is not None
     settings = dict(settings or {})
-    directory = None if lent or master else classes
-    with _from_archive(directory, settings, make=keep, keeping=keeping) as options, _explained():
-        spark = session(master=master, settings={**settings, **options}, name=name, sources=sources)
+    archive = None
+    if classes is not None and not (lent or master) and _is_ours(settings):
+        archive = archive_of(classes, settings.get(_MEMORY, ""))
+    with starting_from(archive, make=keep, keeping=keeping) as options, explained():
+        if options:
+            settings[_OPTIONS] = f"{_JAVA} {options}"
+        spark = session(master=master, settings=settings, name=name, sources=sources)
         try:
             yield spark
         finally:
             if not lent:
                 spark.stop()
-
-
-@contextmanager
-def _from_archive(
-    directory: Path | None, settings: Mapping[str, str], *, make: bool, keeping: Callable[[], None]
-) -> Iterator[Mapping[str, str]]:
-    """Settings for the Java that the block starts, so that it starts from kept classes, or keeps them.
-
-    What it keeps is put in place after the block, once `keeping` was called; nothing is after an error.
-    """
-    archive = None if directory is None else _archive(directory, settings)
-    options = "" if archive is None else archive.options(make=make)
-    try:
-        yield {_OPTIONS: f"{_JAVA} {options}"} if options else {}
-    except BaseException:
-        if archive is not None and archive.making:
-            # Else it would write one that nobody waits for.
-            java.kill()
-            archive.abandon()
-        raise
-    if archive is not None:
-        if archive.making:
-            keeping()
-        archive.close(java.end)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Raises WorkFailed for what Spark throws in the block."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise WorkFailed(f"Spark gave up: {why(str(error))}") from error
 
 
 @contextmanager
@@ -194,29 +146,6 @@ def little_work(spark: SparkSession) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, value)
-
-
-def reason(text: str) -> str:
-    """The one line of Spark's output that says why: a Python worker's error, else Java's first cause."""
-    lines = text.splitlines()
-    traces = [index for index, line in enumerate(lines) if line.startswith("Traceback ")]
-    if traces:
-        # Frames are indented, what was raised is not.
-        raised = (line for line in lines[traces[-1] + 1 :] if line.strip() and not line[0].isspace())
-        return next(raised, lines[-1]).strip()
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return causes[-1] if causes else next(filter(None, map(str.strip, lines)), "no reason given")
-
-
-def why(text: str) -> str:
-    """The same, and what to do where that is known."""
-    found = reason(text)
-    if os.strerror(errno.ENOSPC) not in found:
-        return found
-    directory = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
-    return (
-        f"{found}. Make room where the tables lie, or in {directory}, and run it again: nothing has changed"
-    )
 
 
 def _prepare() -> None:
@@ -241,7 +170,7 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
             builder = builder.config(key, value)
         return _as_submitted(builder.getOrCreate(), settings)
     address = os.environ["SPARK_LOCAL_IP"]
-    if _is_the_packages():
+    if is_the_packages():
         # Nobody has put anything in front.
         settings = {_CLASS_PATH: os.pathsep.join(map(str, in_front()))} | dict(settings)
     settings = {
@@ -256,39 +185,11 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
     return builder.getOrCreate()
 
 
-def _is_the_packages() -> bool:
-    """Whether Spark is the one that came with the package."""
-    return not {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys()
-
-
-def _jars() -> Path:
-    import pyspark
-
-    return Path(pyspark.__file__).parent / "jars"
-
-
-def in_front() -> list[Path]:
-    """Jars of the package's own Spark, for Java to look into first."""
-    return [jar for name in FIRST for jar in _jars().glob(f"{name}*.jar")]
-
-
-def _archive(directory: Path, settings: Mapping[str, str]) -> Archive | None:
-    """What is kept for the Java and the Spark that would start now; None where others say how they start."""
-    if {_OPTIONS, _CLASS_PATH} & settings.keys() or not _is_the_packages() or _SUBMITTED in os.environ:
-        return None
-    machine = (find_java(os.environ) / MACHINE).resolve()
-    if not machine.exists():
-        # Another Java than OpenJDK's, which may not know how.
-        return None
-    base = sorted(machine.parent.glob("classes*.jsa"))
-    try:
-        # What Java finds on its class path it lists in the order of the directory.
-        return Archive(
-            directory, [machine, *base, *in_front(), *_jars().iterdir()], settings.get(_MEMORY, "")
-        )
-    except OSError as error:
-        log.warning("Java starts no quicker: %s", describe(error))
-        return None
+def _is_ours(settings: Mapping[str, str]) -> bool:
+    """Whether nobody else says how Java starts."""
+    return (
+        not {_OPTIONS, _CLASS_PATH} & settings.keys() and is_the_packages() and _SUBMITTED not in os.environ
+    )
 
 
 def _as_submitted(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
