@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
@@ -29,10 +29,9 @@ from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.marks import Marks, marks_of
 from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
-from mqcd.submit.esmtp.replies import FAULT, TOO_LARGE
+from mqcd.submit.esmtp.replies import FAULT
 from mqcd.submit.esmtp.transaction import Transaction
 from mqcd.submit.filters.handlers import FilterKey, Handler
-from mqcd.submit.message.body import HopCounter, LineMeter
 from mqcd.submit.message.completing import missing_fields
 from mqcd.submit.message.received import DateCache, local_header, protocol, received_header
 from mqcd.submit.message.zoning import MAX_SECTION, Zoning, fields_of
@@ -44,19 +43,14 @@ from mqcd.submit.session.desk import Desk
 from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter
 from mqcd.submit.session.sources import Abandoned, Source
+from mqcd.submit.session.stream import Stream
 from mqcd.submit.session.wire import Interrupted
 
 log = logging.getLogger(__name__)
 
-_LOOP = Reply(code=554, status="5.4.6", text="Too many hops, the message is looping")
 _STORE = Reply(code=451, status="4.3.1", text="The queue cannot take mail now, try again later")
 _HEADER_ROOM = 2048
 """Octets of inline_max that the added Received header may take."""
-STEP = 1 << 18
-"""Octets of a large message that a fast client passes to the store per step: each step costs a thread switch,
-as much as writing 64 KB."""
-_QUICK = 16 << 10
-"""Octets that a fast client has sent at each read."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -75,108 +69,6 @@ class Intake:
     """The filters that see messages before they are committed, by their setting."""
     zoning: Zoning = field(default_factory=lambda: Zoning(()))
     """Which zone a message's header chooses."""
-
-
-class Stream(AsyncIterator[bytes]):
-    """The content of one message as it comes, checked against limits on the way.
-
-    Raises DoorRefused for what the message may not be, and what its source raises; each is the end of the
-    iteration.
-    """
-
-    __slots__ = ("_body", "_hops", "_limit", "_lines", "_maxhops", "_maxline", "_ready", "_source", "_watch")
-
-    def __init__(self, source: Source, maxmsgsize: int, maxhops: int, maxline: int = 0) -> None:
-        self._source = source
-        self._body = source.reader
-        self._limit = maxmsgsize
-        self._maxhops = maxhops
-        self._maxline = maxline
-        self._hops = HopCounter()
-        self._lines = LineMeter() if maxline else None
-        self._ready: list[bytes] = []
-        self._watch: Callable[[bytes], None] | None = None
-
-    async def begin(self, octets: int) -> bytes | None:
-        """The whole content if it has no more than `octets`; else None, and it is to be iterated.
-
-        Raises like the iteration.
-        """
-        parts: list[bytes] = []
-        while not self._body.done and self._body.size <= octets:
-            parts.append(await self._next())
-        if self._body.done and self._body.size <= octets:
-            return b"".join(parts)
-        self._ready = parts
-        return None
-
-    def replace(self, first: bytes, watch: Callable[[bytes], None]) -> None:
-        """Put `first` in the place of the received part of the content to iterate; `watch` sees the rest."""
-        self._ready = [first]
-        self._watch = watch
-
-    async def head(self, octets: int) -> bytes:
-        """The beginning of what is to be iterated: its header section, if that has not more `octets`."""
-        head = b"".join(self._ready)
-        while b"\r\n\r\n" not in head and len(head) <= octets and not self._body.done:
-            head += await self._next()
-        self._ready = [head]
-        return head
-
-    @property
-    def size(self) -> int:
-        """Octets received so far."""
-        return self._body.size
-
-    @property
-    def first(self) -> bytes:
-        """The received part of the content to iterate."""
-        if len(self._ready) > 1:
-            self._ready = [b"".join(self._ready)]
-        return self._ready[0] if self._ready else b""
-
-    def prepend(self, header: bytes) -> None:
-        """Put `header` before the content to iterate."""
-        self._ready.insert(0, header)
-
-    async def __anext__(self) -> bytes:
-        parts, self._ready = self._ready, []
-        octets = sum(map(len, parts))
-        slow = bool(parts)
-        while not (self._body.done or slow or octets >= STEP):
-            part = await self._next()
-            parts.append(part)
-            octets += len(part)
-            # Only fast clients are gathered from: many slow ones would fill the memory.
-            slow = 0 < len(part) < _QUICK
-        if not octets:
-            raise StopAsyncIteration
-        return b"".join(parts)
-
-    async def _next(self) -> bytes:
-        """The next content: b"" at the end alone."""
-        while True:
-            part = await self._source.next()
-            refused = self._judge(part)
-            if refused is not None:
-                raise refused
-            if part or self._body.done:
-                if self._watch is not None:
-                    self._watch(part)
-                return part
-
-    def _judge(self, part: bytes) -> DoorRefused | None:
-        if self._body.fault:
-            reply = Reply(code=554, status="5.6.0", text=self._body.fault)
-            return DoorRefused(Reason.CONTENT, reply)
-        if self._limit and self._body.size > self._limit:
-            return DoorRefused(Reason.SIZE, TOO_LARGE)
-        if self._maxhops and self._hops.feed(part) >= self._maxhops:
-            return DoorRefused(Reason.LOOP, _LOOP)
-        if self._lines is not None and self._lines.feed(part) > self._maxline:
-            text = f"A line of the message is longer than {self._maxline} octets"
-            return DoorRefused(Reason.CONTENT, Reply(code=554, status="5.6.0", text=text))
-        return None
 
 
 async def take_message(
@@ -205,54 +97,19 @@ async def take_message(
 async def _accept(
     intake: Intake, rules: Rules, dialogue: Dialogue, stream: Stream, filtering: Filter | None
 ) -> bytes:
-    """Commit the message, or discard it where the filter says so; the reply's octets."""
-    content: bytes | AsyncIterator[bytes] | None
-    transaction = dialogue.begun
+    """Receive, prepare, commit: the message is nowhere until the last; the reply's octets.
+
+    The filter comes first, because it may rewrite the message or discard it.
+    """
     content, replied, key = await _receive(intake, dialogue, stream, filtering)
-    if not transaction.recipients and replied:
+    if not dialogue.begun.recipients and replied:
         log.info("message discarded by the filter", extra={"session": dialogue.session})
         return replied
-    zone = ""
-    head = b""
-    quotas, tenancy = rules.quotas, rules.tenancy
-    if intake.zoning or rules.settings.submission or tenancy.header:
-        head = content if isinstance(content, bytes) else await stream.head(MAX_SECTION)
-    if intake.zoning:
-        zone = intake.zoning.choose(
-            head, sender=transaction.sender, listener=intake.listener, user=dialogue.user
-        )
-    named = fields_of(head, frozenset({tenancy.header})).get(tenancy.header, ()) if tenancy.header else ()
-    parties = None if quotas is None else _use_quotas(quotas, dialogue, named, content)
-    now = intake.clock.now()
-    spid = intake.store.reserve(len(transaction.recipients) > 1)
-    header = _header(intake, rules, dialogue, transaction, spid, now)
-    added = b""
-    if rules.settings.submission:
-        made = f"{now}.{format_spid(spid)}@{rules.host}"
-        added = missing_fields(head, date=intake.dates.text(now), message_id=made)
-    if isinstance(content, bytes):
-        marks = marks_of(content)
-        content = header + added + content
-    else:
-        marks = marks_of(stream.first)
-        stream.prepend(header + added)
-        content = stream
-    if not marks.message_id and added:
-        marks = marks._replace(message_id=marks_of(added).message_id)
-    tenant = tenancy.name(dialogue.user, named)
-    envelope = _envelope(intake, dialogue, spid, received=now, zone=zone, tenant=tenant, marks=marks)
-    submission = Submission(
-        envelope=envelope,
-        recipients=tuple(transaction.recipients),
-        content=content,
-        recipient_dsn=tuple(transaction.recipient_dsn) if any(transaction.recipient_dsn) else (),
-        key=key,
-    )
-    if dialogue.caller.claim is not None:
-        await dialogue.caller.claim(spid)
+    submission, parties = await _prepare(intake, rules, dialogue, stream, content, key)
     spid = await _commit(intake, dialogue, submission)
-    if quotas is not None and parties is not None and content is stream:
-        quotas.use(parties, {"octets": stream.size})
+    if parties is not None and rules.quotas is not None and submission.content is stream:
+        # Only now its size is known.
+        rules.quotas.use(parties, {"octets": stream.size})
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
 
 
@@ -268,6 +125,52 @@ async def _receive(
         return None, b"", await keying.of_stream(dialogue, stream)
     key, content = keying.of_whole(dialogue, content)
     return content, b"", key
+
+
+async def _prepare(
+    intake: Intake,
+    rules: Rules,
+    dialogue: Dialogue,
+    stream: Stream,
+    content: bytes | None,
+    key: Key | None,
+) -> tuple[Submission, Parties | None]:
+    """What goes into the queue, and whose quotas it uses. Raises DoorRefused, and what a stream raises.
+
+    In this order: the header section says zone, tenant and quotas; only a message that no quota refuses gets
+    a SPID; what is put before the content names the SPID.
+    """
+    transaction, quotas, tenancy = dialogue.begun, rules.quotas, rules.tenancy
+    head = b""
+    if intake.zoning or rules.settings.submission or tenancy.header:
+        head = content if content is not None else await stream.head(MAX_SECTION)
+    zone = ""
+    if intake.zoning:
+        sender, user = transaction.sender, dialogue.user
+        zone = intake.zoning.choose(head, sender=sender, listener=intake.listener, user=user)
+    named = fields_of(head, frozenset({tenancy.header})).get(tenancy.header, ()) if tenancy.header else ()
+    parties = None if quotas is None else _use_quotas(quotas, dialogue, named, content)
+    now = intake.clock.now()
+    spid = intake.store.reserve(len(transaction.recipients) > 1)
+    added = b""
+    if rules.settings.submission:
+        made = f"{now}.{format_spid(spid)}@{rules.host}"
+        added = missing_fields(head, date=intake.dates.text(now), message_id=made)
+    before = _header(intake, rules, dialogue, transaction, spid, now) + added
+    marks = marks_of(content if content is not None else stream.first)
+    if not marks.message_id and added:
+        marks = marks._replace(message_id=marks_of(added).message_id)
+    if content is None:
+        stream.prepend(before)
+    tenant = tenancy.name(dialogue.user, named)
+    submission = Submission(
+        envelope=_envelope(intake, dialogue, spid, received=now, zone=zone, tenant=tenant, marks=marks),
+        recipients=tuple(transaction.recipients),
+        content=stream if content is None else before + content,
+        recipient_dsn=tuple(transaction.recipient_dsn) if any(transaction.recipient_dsn) else (),
+        key=key,
+    )
+    return submission, parties
 
 
 def _envelope(
@@ -296,7 +199,12 @@ def _envelope(
 
 
 async def _commit(intake: Intake, dialogue: Dialogue, submission: Submission) -> int:
-    """The SPID under which it is in the queue: that of the first message where it is a repeat."""
+    """The SPID under which it is in the queue: that of the first message where it is a repeat.
+
+    A file that it comes from carries the SPID first: a start asks the queue for it.
+    """
+    if dialogue.caller.claim is not None:
+        await dialogue.caller.claim(submission.envelope.spid)
     if not isinstance(submission.content, bytes):
         # The client has still to send most of it: how long that takes says nothing about us.
         return _taken(submission, await intake.store.enqueue(submission))
@@ -318,11 +226,11 @@ def _use_quotas(
     quotas: Quotas,
     dialogue: Dialogue,
     named: Sequence[str],
-    content: bytes | AsyncIterator[bytes] | None,
+    content: bytes | None,
 ) -> Parties:
     """Count the message; octets that are still to come count once they are there. Raises DoorRefused."""
     parties = quotas.parties(dialogue.client, dialogue.user, named)
-    octets = len(content) if isinstance(content, bytes) else 0
+    octets = len(content) if content is not None else 0
     refused = quotas.take(parties, len(dialogue.begun.recipients), octets)
     if refused is not None:
         raise DoorRefused(*refused)

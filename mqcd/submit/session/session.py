@@ -8,6 +8,8 @@
   committed is committed.
 * A client that does not read its replies is not read from until it does.
 
+`link_states` has the states of the connection, `esmtp.states` those of the dialogue.
+
 Logging: one line per session at its end (level debug), faults with their traceback; never contents.
 """
 
@@ -37,6 +39,7 @@ from mqcd.submit.session.connections import tls_channel
 from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter, Server
 from mqcd.submit.session.intake import Intake, take_message
+from mqcd.submit.session.link_states import SESSION_MS, Event, Link, Overdue, after, overdue
 from mqcd.submit.session.pausing import Pause
 from mqcd.submit.session.sources import Abandoned, Chunked, Dotted, Source
 from mqcd.submit.session.view import SessionView, view_of
@@ -46,12 +49,11 @@ from mqcd.submit.users.logins import Logins
 
 log = logging.getLogger(__name__)
 
-SESSION_MS = 3_600_000
-"""Maximum length of a session; a message under way may finish."""
 _CLOSING = b"421"
 _NOT_COMMANDS = frozenset((State.CHECKING, State.CONTENT))
 _TURN = 64
 """Commands answered in a row before other sessions have a turn."""
+_ANSWERING = Link.ANSWERING
 _COMMAND_MS = 100
 """What a command between two chunks costs of the time that the message has: it brings no octets."""
 
@@ -97,9 +99,7 @@ class Session(asyncio.Protocol):
         """A message's content, or a command that the filter sees."""
         self._filter: Filter | None = None
         self._pause = Pause(host.intake.clock)
-        self._replies_unread = False
-        self._ended = False
-        self._gone = False
+        self._link = Link.ANSWERING
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the client."""
@@ -172,19 +172,19 @@ class Session(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone. A commit under way goes on; its reply has no reader."""
-        self._gone = self._ended = True
+        self._link = after(self._link, Event.LOSE)
         self._pause.end()
         self.wire.fail(ConnectFailed("the client closed the connection"))
         self._leave()
 
     def pause_writing(self) -> None:
         """The client does not read its replies: reading from it pauses until it does."""
-        self._replies_unread = True
+        self._link = after(self._link, Event.FULL)
         self.wire.owe()
 
     def resume_writing(self) -> None:
         """It reads again."""
-        self._replies_unread = False
+        self._link = after(self._link, Event.DRAINED)
         self.wire.owing_since = 0
         self.wire.wake()
         self._pump()
@@ -194,23 +194,22 @@ class Session(asyncio.Protocol):
         return view_of(self._dialogue, self._host.intake.listener, now - self._began)
 
     def check_deadline(self, now: int, reply: Reply) -> None:
-        """End the session when the client has taken too much of our time at `now` (monotonic).
-
-        That is `timeout` ms in which nothing came that we wait for; an hour, when no content is
-        under way; or, waiting for one message's content, ten minutes and its size at 1 KB/s: octets that
-        drip hold no session for ever. What we make the client wait for does not count. A client that does
-        not even take the final reply loses its connection after `timeout` more.
-        """
+        """End the session, with `reply`, if the client has taken too long at `now` (monotonic): `overdue`."""
         if self._filter is not None and self._filter.hangs(now):
             self.cut()
             return
         since, timeout = self.wire.owing_since, self._timeout
         silent = 0 < timeout <= now - since if since else False
-        if self._replies_unread or self._ended:
-            if silent or self._is_over(now):
-                self.cut()
-        elif silent or (self._is_over(now) if self._task is None else self.wire.is_slow(now)):
+        slow = self.wire.is_slow(now) if self._task is not None else None
+        found = overdue(self._link, silent=silent, too_long=self._is_over(now), content_slow=slow)
+        if found is Overdue.CUT:
+            self.cut()
+        elif found is Overdue.INTERRUPT:
             self._interrupt(Interrupted(Reason.TIMEOUT, reply))
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._link is Link.ENDED or self._link is Link.GONE
 
     def _is_over(self, now: int) -> bool:
         return now - self._began >= SESSION_MS
@@ -233,7 +232,7 @@ class Session(asyncio.Protocol):
 
     def _pump(self) -> None:
         """Answer the received commands; start reading content once some has arrived."""
-        if self._ended or self._replies_unread or self._task is not None:
+        if self._link is not _ANSWERING or self._task is not None:
             return
         try:
             for _ in range(_TURN):
@@ -277,7 +276,7 @@ class Session(asyncio.Protocol):
             self._start(self._finish(self._out.pop()))
             return False
         self._after_command()
-        return not self._ended and self._has_more()
+        return not self._has_ended and self._has_more()
 
     def _proceed(self) -> None:
         """Do what is not answering a command, once there is something to do it with."""
@@ -339,7 +338,7 @@ class Session(asyncio.Protocol):
                 reply = dialogue.retract(Reason.OVERLOAD, BUSY)
         self._out.append(reply)
         self._after_command()
-        if dialogue.state is State.REVERSED and not self._ended:
+        if dialogue.state is State.REVERSED and not self._has_ended:
             self._write()
             await self._host.intake.desk.collect(
                 dialogue, self.transport, self.connection_lost, lambda: self.wire.failed
@@ -379,7 +378,7 @@ class Session(asyncio.Protocol):
         """Reply to a chunk; answer commands up to the next. Raises Abandoned when one ends the message."""
         dialogue = self._dialogue
         self._out.append(dialogue.chunk_taken())
-        while dialogue.state is State.CHUNKS and not self._ended:
+        while dialogue.state is State.CHUNKS and not self._has_ended:
             # Other sessions have a turn.
             await asyncio.sleep(0)
             try:
@@ -395,7 +394,7 @@ class Session(asyncio.Protocol):
     async def _next_line(self) -> bytes:
         self.wire.spend(_COMMAND_MS)
         self.wire.check()
-        while self._replies_unread or (line := self.wire.next_line()) is None:
+        while self._link is Link.UNREAD or (line := self.wire.next_line()) is None:
             self._write()
             await self.wire.wait()
             self.wire.check()
@@ -429,9 +428,9 @@ class Session(asyncio.Protocol):
 
     def _end(self, reason: Reason | None = None, reply: Reply | None = None) -> None:
         """Close once the written replies are sent; with `reason` and `reply`, that reply is the last."""
-        if self._ended:
+        if self._has_ended:
             return
-        self._ended = True
+        self._link = after(self._link, Event.END)
         if reason is not None and reply is not None:
             self._out.append(self._dialogue.refuse(reason, reply))
         self._write()
@@ -446,5 +445,5 @@ class Session(asyncio.Protocol):
             self._out.clear()
 
     def _leave(self) -> None:
-        if self._gone and self._task is None:
+        if self._link is Link.GONE and self._task is None:
             self._host.leave(self)

@@ -19,7 +19,7 @@ from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.submit import Door
 from mqcd.submit.policy.capacity import Capacity
 from mqcd.submit.session.connections import client_address
-from mqcd.submit.session.intake import STEP
+from mqcd.submit.session.stream import STEP
 from mqcd.submit.session.wire import HIGH_WATER
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.observer import RecordingObserver

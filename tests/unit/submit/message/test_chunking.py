@@ -8,7 +8,8 @@ import pytest
 
 from mqcd.core.errors import DecodeError
 from mqcd.submit.message.chunking import Chunk, ChunkReader, parse_bdat
-from mqcd.submit.session.session import SESSION_MS, Session
+from mqcd.submit.session.link_states import SESSION_MS
+from mqcd.submit.session.session import Session
 from mqcd.submit.session.wire import HIGH_WATER, MESSAGE_MS
 from tests.fakes.clock import turns
 from tests.unit.submit.session.test_session import TIMEOUT, connect

@@ -1,0 +1,94 @@
+"""Whether a session answers, and when its client has taken too long: tables and a decision. Pure.
+
+| link | commands | a task under way | the connection |
+|---|---|---|---|
+| ANSWERING | answered | goes on | open |
+| UNREAD | wait in the wire | goes on; its replies wait | open: the client does not read |
+| ENDED | dropped | goes on until it waits for the client | closes once the last reply is sent |
+| GONE | dropped | goes on until it waits for the client | gone |
+
+Beside it, in any of these, a task may be under way (a message's content, a command that waits), and the
+dialogue has its own state (`esmtp.states`). A session leaves its door when it is GONE and without a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from mqcd.core.errors import IllegalTransition
+
+SESSION_MS = 3_600_000
+"""Maximum length of a session; a message under way may finish."""
+
+
+class Link(Enum):
+    """The state of a session's connection."""
+
+    ANSWERING = auto()
+    UNREAD = auto()
+    ENDED = auto()
+    GONE = auto()
+
+
+class Event(Enum):
+    """What changes it."""
+
+    FULL = auto()
+    """The client does not read its replies."""
+    DRAINED = auto()
+    """It reads again."""
+    END = auto()
+    """The last reply is given."""
+    LOSE = auto()
+    """There is no connection any more."""
+
+
+TABLE: Mapping[Event, Mapping[Link, Link]] = {
+    Event.FULL: {
+        Link.ANSWERING: Link.UNREAD,
+        Link.UNREAD: Link.UNREAD,
+        Link.ENDED: Link.ENDED,
+        Link.GONE: Link.GONE,
+    },
+    Event.DRAINED: {
+        Link.ANSWERING: Link.ANSWERING,
+        Link.UNREAD: Link.ANSWERING,
+        Link.ENDED: Link.ENDED,
+        Link.GONE: Link.GONE,
+    },
+    Event.END: {Link.ANSWERING: Link.ENDED, Link.UNREAD: Link.ENDED},
+    Event.LOSE: dict.fromkeys(Link, Link.GONE),
+}
+
+
+def after(link: Link, event: Event) -> Link:
+    """The state that follows. Raises IllegalTransition."""
+    following = TABLE[event].get(link)
+    if following is None:
+        raise IllegalTransition(f"{event.name} of a connection in state {link.name}")
+    return following
+
+
+class Overdue(Enum):
+    """What becomes of a session whose client has taken too long."""
+
+    INTERRUPT = auto()
+    """It ends with a reply, as soon as it is not committing a message."""
+    CUT = auto()
+    """It loses its connection: it does not take even the last reply."""
+
+
+def overdue(link: Link, *, silent: bool, too_long: bool, content_slow: bool | None) -> Overdue | None:
+    """What to do with a session now, if anything.
+
+    `silent`: nothing has come for the listener's `timeout` that the server waits for. `too_long`: the session
+    has lasted for SESSION_MS, which ends it when no content is under way. `content_slow`: the octets of one
+    message were waited for longer than ten minutes and its size at 1 KB/s, since octets that drip must hold
+    no session for ever; None = no task is under way. What the server makes the client wait for does not
+    count. A client that does not even take the last reply is cut off after `timeout` more.
+    """
+    if link is not Link.ANSWERING:
+        return Overdue.CUT if silent or too_long else None
+    late = too_long if content_slow is None else content_slow
+    return Overdue.INTERRUPT if silent or late else None

@@ -1,0 +1,120 @@
+"""The content of one message as it comes, checked against limits on the way."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from mqcd.core.smtp.reply import Reply
+from mqcd.submit.esmtp.refusal import DoorRefused, Reason
+from mqcd.submit.esmtp.replies import TOO_LARGE
+from mqcd.submit.message.body import HopCounter, LineMeter
+from mqcd.submit.session.sources import Source
+
+_LOOP = Reply(code=554, status="5.4.6", text="Too many hops, the message is looping")
+STEP = 1 << 18
+"""Octets of a large message that a fast client passes to the store per step: each step costs a thread switch,
+as much as writing 64 KB."""
+_QUICK = 16 << 10
+"""Octets that a fast client has sent at each read."""
+
+
+class Stream(AsyncIterator[bytes]):
+    """The content of one message as it comes, checked against limits on the way.
+
+    Raises DoorRefused for what the message may not be, and what its source raises; each is the end of the
+    iteration.
+    """
+
+    __slots__ = ("_body", "_hops", "_limit", "_lines", "_maxhops", "_maxline", "_ready", "_source", "_watch")
+
+    def __init__(self, source: Source, maxmsgsize: int, maxhops: int, maxline: int = 0) -> None:
+        self._source = source
+        self._body = source.reader
+        self._limit = maxmsgsize
+        self._maxhops = maxhops
+        self._maxline = maxline
+        self._hops = HopCounter()
+        self._lines = LineMeter() if maxline else None
+        self._ready: list[bytes] = []
+        self._watch: Callable[[bytes], None] | None = None
+
+    async def begin(self, octets: int) -> bytes | None:
+        """The whole content if it has no more than `octets`; else None, and it is to be iterated.
+
+        Raises like the iteration.
+        """
+        parts: list[bytes] = []
+        while not self._body.done and self._body.size <= octets:
+            parts.append(await self._next())
+        if self._body.done and self._body.size <= octets:
+            return b"".join(parts)
+        self._ready = parts
+        return None
+
+    def replace(self, first: bytes, watch: Callable[[bytes], None]) -> None:
+        """Put `first` in the place of the received part of the content to iterate; `watch` sees the rest."""
+        self._ready = [first]
+        self._watch = watch
+
+    async def head(self, octets: int) -> bytes:
+        """The beginning of what is to be iterated: its header section, if that has not more `octets`."""
+        head = b"".join(self._ready)
+        while b"\r\n\r\n" not in head and len(head) <= octets and not self._body.done:
+            head += await self._next()
+        self._ready = [head]
+        return head
+
+    @property
+    def size(self) -> int:
+        """Octets received so far."""
+        return self._body.size
+
+    @property
+    def first(self) -> bytes:
+        """The received part of the content to iterate."""
+        if len(self._ready) > 1:
+            self._ready = [b"".join(self._ready)]
+        return self._ready[0] if self._ready else b""
+
+    def prepend(self, header: bytes) -> None:
+        """Put `header` before the content to iterate."""
+        self._ready.insert(0, header)
+
+    async def __anext__(self) -> bytes:
+        parts, self._ready = self._ready, []
+        octets = sum(map(len, parts))
+        slow = bool(parts)
+        while not (self._body.done or slow or octets >= STEP):
+            part = await self._next()
+            parts.append(part)
+            octets += len(part)
+            # Only fast clients are gathered from: many slow ones would fill the memory.
+            slow = 0 < len(part) < _QUICK
+        if not octets:
+            raise StopAsyncIteration
+        return b"".join(parts)
+
+    async def _next(self) -> bytes:
+        """The next content: b"" at the end alone."""
+        while True:
+            part = await self._source.next()
+            refused = self._judge(part)
+            if refused is not None:
+                raise refused
+            if part or self._body.done:
+                if self._watch is not None:
+                    self._watch(part)
+                return part
+
+    def _judge(self, part: bytes) -> DoorRefused | None:
+        if self._body.fault:
+            reply = Reply(code=554, status="5.6.0", text=self._body.fault)
+            return DoorRefused(Reason.CONTENT, reply)
+        if self._limit and self._body.size > self._limit:
+            return DoorRefused(Reason.SIZE, TOO_LARGE)
+        if self._maxhops and self._hops.feed(part) >= self._maxhops:
+            return DoorRefused(Reason.LOOP, _LOOP)
+        if self._lines is not None and self._lines.feed(part) > self._maxline:
+            text = f"A line of the message is longer than {self._maxline} octets"
+            return DoorRefused(Reason.CONTENT, Reply(code=554, status="5.6.0", text=text))
+        return None
