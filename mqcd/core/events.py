@@ -47,10 +47,14 @@ TRANSITIONS = frozenset(Verb) - BEST_EFFORT
 """Verbs that come exactly once per transition."""
 MIGRATED = "migrated"
 """The reason of a `discarded` that takes back the acceptance: another store has accepted the recipient."""
+LIFE_ENDS = (Verb.DELIVERED, Verb.BOUNCED, Verb.EXPIRED, Verb.REMOVED)
+"""Verbs that end a recipient's life, of which each has one: the ledger counts it by them."""
+LAST = frozenset({Verb.DELIVERED, Verb.REPORTED, Verb.DISCARDED})
+"""Verbs after which the queue has no record of a recipient, and nothing more happens to it."""
+REPORT_LAST = LAST | {Verb.BOUNCED, Verb.EXPIRED}
+"""The same for mail that is never reported on."""
 ATTEMPT_ENDS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
 """Verbs that end an attempt; in tables and figures its verdicts stand in this order."""
-
-
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999, after which RFC 3339 has no times."""
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mqcd.core.events import Verb, format_time
+from mqcd.core.events import LAST, REPORT_LAST, Verb, format_time
 from mqcd.core.queueing.spid import shard_of, time_of
 from mqcd.disk.durable import Disk, describe
 from mqcd.eventlog.reading import Series, lines_with, pieces_of, series_of
@@ -29,10 +29,6 @@ _PACKED = 1 << 18
 """Octets of a file that are read at a time."""
 _HEAD = 4096
 """Octets that hold the first event of a file."""
-_ENDS = frozenset({Verb.DELIVERED, Verb.REPORTED, Verb.DISCARDED})
-"""After these nothing happens to a recipient."""
-_REPORT_ENDS = _ENDS | {Verb.BOUNCED, Verb.EXPIRED}
-"""The same for mail that is never reported on."""
 
 Event = dict[str, Any]
 """See docs/events.md."""
@@ -94,7 +90,7 @@ def _is_over(events: Iterable[Event]) -> bool:
     """Whether all recipients of the message have ended."""
     accepted, ended = 0, set()
     for event in events:
-        ends = _ENDS if event.get("sender") else _REPORT_ENDS
+        ends = LAST if event.get("sender") else REPORT_LAST
         if event["event"] == Verb.ACCEPTED:
             accepted = event["recipients"]
         elif event["event"] in ends:

@@ -21,13 +21,12 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from mqcd import __version__
-from mqcd.core.events import ATTEMPT_ENDS, Verb
+from mqcd.core.events import ATTEMPT_ENDS, LIFE_ENDS, Verb
 from mqcd.feeds.choosing import chooses
 from mqcd.feeds.sink import NotTaken
 
-_ENDS = frozenset({Verb.DELIVERED, Verb.BOUNCED, Verb.EXPIRED, Verb.REMOVED})
 _FAILED = frozenset({Verb.BOUNCED, Verb.EXPIRED})
-wanted = chooses(sorted({*ATTEMPT_ENDS, *_ENDS}), ())
+wanted = chooses(sorted({*ATTEMPT_ENDS, *LIFE_ENDS}), ())
 """The events that spans are made of."""
 _TIMEOUT_S = 10
 _NS = 1_000_000
@@ -79,7 +78,7 @@ def spans_of(event: Mapping[str, Any], resource: Resource) -> Iterator[ReadableS
             start_time=at - spent * _NS,
             end_time=at,
         )
-    if verb in _ENDS:
+    if verb in LIFE_ENDS:
         yield ReadableSpan(
             name=f"message {verb}",
             context=root,

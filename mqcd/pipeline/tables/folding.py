@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqcd.core.events import ATTEMPT_ENDS, MIGRATED, Verb
+from mqcd.core.events import ATTEMPT_ENDS, LIFE_ENDS, MIGRATED, Verb
 from mqcd.core.queueing.spid import EPOCH_MS
 from mqcd.pipeline.sources.schema import ARROW, TIME
 
@@ -19,7 +19,7 @@ KEY = ("node", "spid", "qid")
 """What names a recipient. A SPID is its node's own: two with the same shard number may make the same."""
 LIFE = ("spid", "qid")
 """What its events share also when its node is given another name meanwhile."""
-ENDS = ("delivered", "bounced", "expired", "removed")
+ENDS = tuple(verb.value for verb in LIFE_ENDS)
 """Verbs. One that `undone` of a later event names is taken back."""
 _COUNTS: dict[str, tuple[str, ...]] = {
     "accepts": (Verb.ACCEPTED,),
