@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid, parse_spid, time_of
 from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Change, Exclusive, Marks, Promises, Stored, Write
+from mqcd.stores.chunked import ChunkedContent, cut
 from mqcd.stores.file_contents import Threads
 
 CHUNK = 1 << 16
@@ -166,7 +168,7 @@ class LeveldbStore(Exclusive):
         for qid, value in change.puts.items():
             batch.put(_recipient(zone, spid, qid), value)
         if change.content is not None:
-            for number, piece in enumerate(_pieces(change.content)):
+            for number, piece in enumerate(cut(change.content, CHUNK)):
                 batch.put(_chunk(spid, number), piece)
         if change.is_new:
             batch.put(_message(spid, _THERE), b"%d" % time_of(spid))
@@ -185,7 +187,7 @@ class LeveldbStore(Exclusive):
         try:
             async for chunk in chunks:
                 size += len(chunk)
-                *whole, rest = _pieces(rest + chunk)
+                *whole, rest = cut(rest + chunk, CHUNK)
                 for piece in whole:
                     await self._run(self._db.put, _chunk(spid, number), piece)
                     number += 1
@@ -216,60 +218,25 @@ class LeveldbStore(Exclusive):
         lengths = [len(piece) for piece in chunks]
         if not lengths:
             raise ContentUnavailable(f"no content of message {format_spid(spid)}")
-        handle = _Chunks(self, snapshot, spid, sum(lengths))
         if len(lengths) > _AT_ONCE:
-            return handle
-        whole = b"".join([handle.chunk(number) for number in range(len(lengths))])
-        handle.close()
+            name, read = f"message {format_spid(spid)}", partial(self._read, snapshot, spid)
+            return ChunkedContent(name, sum(lengths), CHUNK, read, snapshot.close)
+        whole = b"".join([_read_chunk(snapshot, spid, number) for number in range(len(lengths))])
+        snapshot.close()
         return MemoryContent(whole)
 
-    async def read(self, handle: _Chunks, number: int) -> bytes:
+    async def _read(self, snapshot: Any, spid: int, number: int) -> bytes:
         """A chunk of an open handle. Raises ContentUnavailable."""
         try:
-            found: bytes = await self._run(handle.chunk, number)
+            found: bytes = await self._run(_read_chunk, snapshot, spid, number)
         except StoreUnavailable as error:
             raise ContentUnavailable(str(error)) from error
         return found
 
 
-class _Chunks:
-    """An open handle on a long content."""
-
-    def __init__(self, store: LeveldbStore, snapshot: Any, spid: int, size: int) -> None:
-        self.size = size
-        self._store = store
-        self._snapshot = snapshot
-        self._spid = spid
-        self._at = 0
-        self._chunk = b""
-
-    def chunk(self, number: int) -> bytes:
-        """In the thread. Raises ContentUnavailable."""
-        found = self._snapshot.get(_chunk(self._spid, number))
-        if found is None:
-            raise ContentUnavailable(f"message {format_spid(self._spid)}: its content is cut off")
-        return bytes(found)
-
-    async def read(self, octets: int) -> bytes:
-        """The next octets, of one chunk; b"" at the end."""
-        if self._snapshot is None:
-            raise ValueError("this content is closed")
-        if self._at >= self.size:
-            return b""
-        number, offset = divmod(self._at, CHUNK)
-        if not offset or not self._chunk:
-            self._chunk = await self._store.read(self, number)
-        data = self._chunk[offset : offset + octets]
-        self._at += len(data)
-        return data
-
-    def close(self) -> None:
-        """Release the snapshot."""
-        snapshot, self._snapshot = self._snapshot, None
-        if snapshot is not None:
-            snapshot.close()
-
-
-def _pieces(content: bytes) -> list[bytes]:
-    """At least one: a content without octets is content."""
-    return [content[at : at + CHUNK] for at in range(0, len(content), CHUNK)] or [b""]
+def _read_chunk(snapshot: Any, spid: int, number: int) -> bytes:
+    """In the thread. Raises ContentUnavailable."""
+    found = snapshot.get(_chunk(spid, number))
+    if found is None:
+        raise ContentUnavailable(f"message {format_spid(spid)}: its content is cut off")
+    return bytes(found)

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDa
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid
 from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
+from mqcd.stores.chunked import ChunkedContent, cut
 
 log = logging.getLogger(__name__)
 
@@ -296,7 +298,7 @@ class PostgresStore:
         ended = [_signed(change.spid) for change in changes if change.due is None]
         for change in kept:
             if change.content is not None:
-                await self._store(connection, change.spid, 0, _pieces(change.content))
+                await self._store(connection, change.spid, 0, cut(change.content, CHUNK))
         if kept:
             spids = [_signed(change.spid) for change in kept]
             await connection.execute(_DUE, session, spids, [change.due for change in kept])
@@ -328,7 +330,7 @@ class PostgresStore:
         try:
             async for chunk in chunks:
                 size += len(chunk)
-                *whole, rest = _pieces(rest + chunk)
+                *whole, rest = cut(rest + chunk, CHUNK)
                 if whole:
                     await self._add(spid, number, whole)
                     number += len(whole)
@@ -358,7 +360,8 @@ class PostgresStore:
         if not count:
             raise ContentUnavailable(f"no content of message {format_spid(spid)}")
         if count > _AT_ONCE:
-            return _Chunks(self, spid, int(octets))
+            name = f"message {format_spid(spid)}"
+            return ChunkedContent(name, int(octets), CHUNK, partial(self.chunk, spid))
         return MemoryContent(b"".join([await self.chunk(spid, number) for number in range(count)]))
 
     async def chunk(self, spid: int, number: int) -> bytes:
@@ -373,41 +376,6 @@ class PostgresStore:
         if found is None:
             raise ContentUnavailable(f"message {format_spid(spid)}: its content is gone")
         return bytes(found)
-
-
-class _Chunks:
-    """An open handle on a long content."""
-
-    def __init__(self, store: PostgresStore, spid: int, size: int) -> None:
-        self.size = size
-        self._store: PostgresStore | None = store
-        self._spid = spid
-        self._at = 0
-        self._chunk = b""
-
-    async def read(self, octets: int) -> bytes:
-        """The next octets, of one chunk; b"" at the end."""
-        if self._store is None:
-            raise ValueError("this content is closed")
-        if self._at >= self.size:
-            return b""
-        number, offset = divmod(self._at, CHUNK)
-        if not offset or not self._chunk:
-            self._chunk = await self._store.chunk(self._spid, number)
-        data = self._chunk[offset : offset + octets]
-        if not data:
-            raise ContentUnavailable(f"message {format_spid(self._spid)}: its content is cut off")
-        self._at += len(data)
-        return data
-
-    def close(self) -> None:
-        """Release it."""
-        self._store, self._chunk = None, b""
-
-
-def _pieces(content: bytes) -> list[bytes]:
-    """At least one: a content without octets is content."""
-    return [content[at : at + CHUNK] for at in range(0, len(content), CHUNK)] or [b""]
 
 
 def _signed(spid: int) -> int:

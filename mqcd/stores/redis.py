@@ -19,6 +19,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreUn
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
+from mqcd.stores.chunked import ChunkedContent, cut
 from mqcd.stores.redis_scripts import OPEN, RENEW, TAKE, WRITE
 
 if TYPE_CHECKING:
@@ -216,7 +218,7 @@ class RedisStore:
         """The commands that store a content, anew."""
         key = self._key("content", spid)
         yield "DEL", key
-        yield from (("RPUSH", key, piece) for piece in _pieces(content))
+        yield from (("RPUSH", key, piece) for piece in cut(content, CHUNK))
         yield "EXPIRE", key, _STAGED_S
 
     async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
@@ -227,7 +229,7 @@ class RedisStore:
         try:
             async for chunk in chunks:
                 size += len(chunk)
-                *whole, rest = _pieces(rest + chunk)
+                *whole, rest = cut(rest + chunk, CHUNK)
                 for piece in whole:
                     await self._call("RPUSH", key, piece)
             await self._call("RPUSH", key, rest)
@@ -253,7 +255,8 @@ class RedisStore:
         last = await self._call("LINDEX", key, -1)
         if last is None:
             raise ContentUnavailable(f"no content of message {format_spid(spid)}")
-        return _Chunks(self, key, (count - 1) * CHUNK + len(last))
+        size = (count - 1) * CHUNK + len(last)
+        return ChunkedContent(key, size, CHUNK, partial(self.chunk, key))
 
     async def chunk(self, key: str, number: int) -> bytes:
         """One chunk. Raises ContentUnavailable."""
@@ -268,36 +271,6 @@ class RedisStore:
         return bytes(found)
 
 
-class _Chunks:
-    """An open handle on a long content."""
-
-    def __init__(self, store: RedisStore, key: str, size: int) -> None:
-        self.size = size
-        self._store: RedisStore | None = store
-        self._key = key
-        self._at = 0
-        self._chunk = b""
-
-    async def read(self, octets: int) -> bytes:
-        """The next octets, of one chunk; b"" at the end."""
-        if self._store is None:
-            raise ValueError("this content is closed")
-        if self._at >= self.size:
-            return b""
-        number, offset = divmod(self._at, CHUNK)
-        if not offset or not self._chunk:
-            self._chunk = await self._store.chunk(self._key, number)
-        data = self._chunk[offset : offset + octets]
-        if not data:
-            raise ContentUnavailable(f"{self._key}: its content is cut off")
-        self._at += len(data)
-        return data
-
-    def close(self) -> None:
-        """Release it."""
-        self._store, self._chunk = None, b""
-
-
 def _arguments(change: Change) -> list[Any]:
     """A change as WRITE reads it."""
     words: list[Any] = [format_spid(change.spid), int(change.is_new)]
@@ -305,11 +278,6 @@ def _arguments(change: Change) -> list[Any]:
     for qid, value in change.puts.items():
         words += [f"r:{qid}", value]
     return [*words, len(change.drops), *(f"r:{qid}" for qid in change.drops)]
-
-
-def _pieces(content: bytes) -> list[bytes]:
-    """At least one: a content without octets is content."""
-    return [content[at : at + CHUNK] for at in range(0, len(content), CHUNK)] or [b""]
 
 
 def _pairs(items: Sequence[Any]) -> Iterable[tuple[Any, Any]]:

@@ -11,22 +11,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from sys import intern
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple
 
 from mqcd.core.model import (
     Amended,
-    Bounced,
-    Deferred,
-    Delivered,
-    Discarded,
-    Expired,
-    Purged,
     Recipient,
-    Reported,
     Settlement,
     Verdict,
 )
-from mqcd.core.ports import Observer
+from mqcd.core.notifying import notify_verdict
 from mqcd.core.queueing.transition import WITHOUT_ATTEMPT, after, not_later, parked
 from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.queue.format import record, verdict
@@ -285,29 +278,6 @@ def _pack(changes: Sequence[_Change]) -> bytes:
 
 def _together(frames: list[asyncio.Future[None]]) -> asyncio.Future[Any]:
     return frames[0] if len(frames) == 1 else asyncio.gather(*frames)
-
-
-def notify_verdict(observer: Observer, at: int, recipient: Recipient, why: Verdict) -> None:
-    """Notify the observer of one verdict."""
-    match why:
-        case Delivered():
-            observer.delivered(at, recipient, why)
-        case Deferred():
-            observer.deferred(at, recipient, why)
-        case Bounced():
-            observer.bounced(at, recipient, why)
-        case Expired():
-            observer.expired(at, recipient, why)
-        case Reported():
-            observer.reported(at, recipient, why.report_spid)
-        case Discarded():
-            observer.discarded(at, recipient, why.reason)
-        case Amended():
-            observer.amended(at, recipient, why)
-        case Purged():
-            observer.purged(at, recipient)
-        case _:
-            assert_never(why)
 
 
 def _begin_settling(changes: Sequence[_Change]) -> None:

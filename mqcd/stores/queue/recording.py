@@ -5,24 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import (
-    Amended,
-    Bounced,
-    Deferred,
-    Delivered,
-    Discarded,
-    Expired,
     Purged,
     Recipient,
-    Reported,
     Settlement,
     Submission,
     Verdict,
 )
-from mqcd.core.ports import Observer, Reservation
+from mqcd.core.notifying import notify_verdict
+from mqcd.core.ports import Reservation
 from mqcd.core.queueing.idempotency import Used
 from mqcd.core.queueing.spid import format_spid, is_several, shard_of
 from mqcd.core.queueing.transition import after, not_later
@@ -289,28 +282,5 @@ def _recorded(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival], 
     for move in moves:
         state.replace(move.old, move.new)
         if move.verdict is not None:
-            _observe(observer, now, move.old, move.verdict)
+            notify_verdict(observer, now, move.old, move.verdict)
     state.around.notify()
-
-
-def _observe(observer: Observer, now: int, record: Recipient, verdict: Verdict) -> None:
-    """The record is the one that was attempted, not the one that it became."""
-    match verdict:
-        case Delivered():
-            observer.delivered(now, record, verdict)
-        case Deferred():
-            observer.deferred(now, record, verdict)
-        case Bounced():
-            observer.bounced(now, record, verdict)
-        case Expired():
-            observer.expired(now, record, verdict)
-        case Reported(report_spid=spid):
-            observer.reported(now, record, spid)
-        case Discarded(reason=reason):
-            observer.discarded(now, record, reason)
-        case Amended():
-            observer.amended(now, record, verdict)
-        case Purged():
-            observer.purged(now, record)
-        case _:
-            assert_never(verdict)

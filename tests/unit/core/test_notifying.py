@@ -1,4 +1,4 @@
-"""What the stores of documents make of verdicts."""
+"""Which call of an observer a verdict is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from mqcd.core.model import Verdict
-from mqcd.stores.queue import recording
+from mqcd.core.notifying import notify_verdict
 from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.support import recipient
 
@@ -15,5 +15,5 @@ from tests.unit.queue.support import recipient
 def test_a_verdict_that_no_observer_hears_of_is_an_error() -> None:
     observer = RecordingObserver()
     with pytest.raises(AssertionError):
-        recording._observe(observer, 0, recipient(), cast("Verdict", "pondered"))
+        notify_verdict(observer, 0, recipient(), cast("Verdict", "pondered"))
     assert observer.heard == []

@@ -1,0 +1,55 @@
+"""Content that a store keeps in chunks of one size: cut into them, and read one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from mqcd.core.errors import ContentUnavailable
+
+
+def cut(content: bytes, octets: int) -> list[bytes]:
+    """Chunks of `octets`, the last of what is left; at least one, since content may have no octets."""
+    return [content[at : at + octets] for at in range(0, len(content), octets)] or [b""]
+
+
+class ChunkedContent:
+    """An open handle on long content."""
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        octets: int,
+        chunk: Callable[[int], Awaitable[bytes]],
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`name`: for errors; `octets`: of a chunk. `chunk` reads one by its number, and raises
+        ContentUnavailable; `release` is called once, by `close`."""
+        self._name = name
+        self.size = size
+        self._octets = octets
+        self._read_chunk: Callable[[int], Awaitable[bytes]] | None = chunk
+        self._release = release
+        self._at = 0
+        self._chunk = b""
+
+    async def read(self, octets: int) -> bytes:
+        """The next octets, of one chunk; b"" at the end."""
+        if self._read_chunk is None:
+            raise ValueError("this content is closed")
+        if self._at >= self.size:
+            return b""
+        number, offset = divmod(self._at, self._octets)
+        if not offset or not self._chunk:
+            self._chunk = await self._read_chunk(number)
+        data = self._chunk[offset : offset + octets]
+        if not data:
+            raise ContentUnavailable(f"{self._name}: its content is cut off")
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        """Release it. Twice is harmless."""
+        if self._read_chunk is not None:
+            self._read_chunk, self._chunk = None, b""
+            self._release()
