@@ -19,8 +19,8 @@ from mqcd.deliver.health.suspects import Suspects
 from mqcd.deliver.health.watchdog import Kind, Stuck
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane, Why
-from mqcd.deliver.lanes.parking import grace, is_over
 from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.parking import grace, is_over
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.terms import Terms
 

@@ -40,9 +40,9 @@ from mqcd.deliver.held import Held
 from mqcd.deliver.lanes.gauging import Gauges, gauge
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import LaneState, Why
-from mqcd.deliver.lanes.parking import is_late, is_over
 from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
 from mqcd.deliver.outlook import Waiting
+from mqcd.deliver.parking import is_late, is_over
 from mqcd.deliver.patrol import Patrol
 from mqcd.deliver.placing import Placing, Suppressed
 from mqcd.deliver.recording import Recorder

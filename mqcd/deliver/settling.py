@@ -14,7 +14,7 @@ from mqcd.core.model import Attempt, Deferred, Phase, Recipient, Settlement, Sub
 from mqcd.core.ports import Notifier, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Give
-from mqcd.deliver.lanes.parking import Judged, part
+from mqcd.deliver.parking import Judged, part
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.replying import Effect, by_rules
 from mqcd.deliver.routing.policy import Hop

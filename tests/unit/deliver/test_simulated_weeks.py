@@ -15,8 +15,8 @@ from mqcd.core.model import Recipient
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Bounds
 from mqcd.deliver.lanes.outside import PROBE_GRACE_MS
-from mqcd.deliver.lanes.parking import grace
 from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.parking import grace
 from mqcd.deliver.patrol import PATROL_MS
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination
