@@ -7,8 +7,8 @@
 * `cancel` takes one piece back, out of what is in effect and out of what is proposed; until its end it is
   neither proposed nor applied again.
 
-Each file is written whole and durable, or not at all; the server reads the one in effect by itself. Who
-works as root leaves files that the owner of the directory above can read.
+Each file is written whole and durable, or not at all; the server reads the one in effect by itself. Root
+leaves files that the owner of the directory above can read.
 Raises BadConfiguration for a file that does not read, OSError for one that cannot be written.
 """
 

@@ -254,8 +254,8 @@ class Process:
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
+            loop.add_signal_handler(number, self._on_stop_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload_signal)
         if self._role is not None:
             loop.add_reader(self._role.alive, self._on_supervisor, self._role.alive)
 
@@ -269,13 +269,13 @@ class Process:
         if self._cutter is not None:
             self._cutter.arm(int(not in_order))
 
-    def _told_to_stop(self, number: signal.Signals) -> None:
+    def _on_stop_signal(self, number: signal.Signals) -> None:
         log.info("%s: %s", number.name, "already stopping" if self._stop.is_set() else "stopping")
         self._stop.set()
         if self._cutter is not None:
             self._cutter.arm(0)
 
-    def _told_to_reload(self) -> None:
+    def _on_reload_signal(self) -> None:
         if self._server is None or self._stop.is_set():
             return
         self._reloads_asked += 1

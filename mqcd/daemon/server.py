@@ -145,7 +145,7 @@ class Server:
         self._pages = self._make_pages()
         self._ports = Ports(settings, conf, clock, self.doors, self.local, self._pages, role, self._log_event)
         self._companions_end: asyncio.Future[None] | None = None
-        """Done when the processes beside the server have ended; None before they are told to."""
+        """Done when the processes beside the server have ended; None before a stop."""
         self._stop_begun = 0
         """When a stop has begun, monotonic ms."""
 

@@ -32,7 +32,7 @@ from mqcd.daemon.listeners.filters import check_filters
 from mqcd.daemon.listeners.listed import check_listed
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.listeners.tlsfiles import check_tls_files
-from mqcd.daemon.page.keeper import bind_page
+from mqcd.daemon.page.terms import bind_page
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.process import Load, freeze_program, run_server, tune_interpreter
 from mqcd.daemon.shards import division

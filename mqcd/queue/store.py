@@ -87,7 +87,7 @@ class ClusterStore:
         return self._open
 
     async def open(self) -> None:
-        """Take mail in again, then bring in what the last run left (see `recovered`).
+        """Accept mail again, then replay what the last run left (see `recovered`).
 
         Raises StoreUnavailable for what the disk refuses.
         """

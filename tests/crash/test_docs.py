@@ -23,6 +23,6 @@ def test_the_table_lists_the_syncs_that_there_are() -> None:
     assert "NOT CAUGHT" not in _table()
 
 
-def test_the_table_lists_the_stories_that_are_told() -> None:
+def test_the_table_lists_the_stories_that_are_reported() -> None:
     listed = re.findall(r"^\| ([^`|]+) \| [\d,]+ \|", _table(), re.MULTILINE)
     assert listed == list(STORIES)

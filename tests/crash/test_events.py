@@ -52,7 +52,7 @@ async def test_an_event_file_that_is_lost_is_seen() -> None:
     assert any("the MANIFEST counts" in problem for problem in await _judged(actor, links=False))
 
 
-async def test_an_event_that_is_told_twice_is_seen() -> None:
+async def test_an_event_that_is_reported_twice_is_seen() -> None:
     actor = await record("mail")
     first = next(name for name in actor.disk.names(ROOTS[2]) if "-b" not in name)
     again = first.replace("crash-0-", "crash-0-9")

@@ -135,7 +135,7 @@ def check(server: Server, seen: list[tuple[str, bytes]]) -> None:
     assert {"", ".gz"} <= hits
 
 
-def test_a_login_in_and_out_and_a_content_are_told_nowhere(
+def test_a_login_in_and_out_and_a_content_are_reported_nowhere(
     make_server: MakeServer, checkpointer: int
 ) -> None:
     server = make_server(plan(checkpointer)).start()
@@ -153,7 +153,7 @@ def test_a_login_in_and_out_and_a_content_are_told_nowhere(
     assert any(name.endswith(".jsonl.gz") for name in names)
 
 
-def test_a_key_that_cannot_be_used_is_told_without_what_it_says(
+def test_a_key_that_cannot_be_used_is_reported_without_what_it_says(
     make_server: MakeServer, checkpointer: int, tmp_path: Path
 ) -> None:
     good = Authority(tmp_path).sign("mqcd", "DNS:mqcd.test")

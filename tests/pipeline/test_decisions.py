@@ -75,7 +75,7 @@ def test_a_rate_is_what_was_taken_when_more_was_refused() -> None:
         (20, HOUR, Rate(count=17, per=HOUR)),
     ],
 )
-def test_a_small_rate_is_told_for_a_longer_time(value: int, per: int, rate: Rate) -> None:
+def test_a_small_rate_is_reported_for_a_longer_time(value: int, per: int, rate: Rate) -> None:
     """1 a minute would be half of what was found."""
     assert advised_rate(Limit(value=value, per=per, doubt=0.0)) == rate
 

@@ -254,7 +254,7 @@ def test_the_demo_ends_with_a_report_of_itself(
         (["-c", "mqcd.xml", "pipeline", "ledger"], "holds no queue"),
     ],
 )
-def test_what_is_missing_is_told_before_anything_begins(words: list[str], said: str, tmp_path: Path) -> None:
+def test_what_is_missing_is_reported_before_work_begins(words: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "mqcd.xml").write_text("<mailserver/>")
     tried = subprocess.run(
         [*MQCD, *words], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,

@@ -120,7 +120,7 @@ def stream(
     _, store = _tables(place)
     from mqcd.pipeline.store.store import Commit
 
-    def told_of(commit: Commit) -> None:
+    def print_counts(commit: Commit) -> None:
         if as_json:
             click.echo(json_line({"batch": commit.batch} | commit.counts), nl=False)
         else:
@@ -136,7 +136,7 @@ def stream(
         # After Spark's start, which has a handler of its own for SIGINT.
         with _ending() as stop:
             followed = Stream(
-                spark, store, directory, clock=SystemClock(), pace=pace, done=told_of, progress=progress
+                spark, store, directory, clock=SystemClock(), pace=pace, done=print_counts, progress=progress
             )
             followed.follow(stop)
 

@@ -31,7 +31,7 @@ def check(place: Place) -> int:
     from mqcd.daemon.listeners.listed import check_listed
     from mqcd.daemon.listeners.listenertls import ListenersTls
     from mqcd.daemon.listeners.tlsfiles import check_tls_files
-    from mqcd.daemon.page.keeper import check_page
+    from mqcd.daemon.page.terms import check_page
     from mqcd.daemon.storing import STORE, check_store
 
     loaded = place.load()

@@ -11,7 +11,7 @@ from mqcd.config.settings import Settings
 from mqcd.core.ports import Clock
 from mqcd.daemon.companions.companion import Companion
 from mqcd.daemon.feeds import terms as feeds
-from mqcd.daemon.page import keeper as page
+from mqcd.daemon.page import terms as page
 
 PAGE, FEEDS = "mqcd.daemon.page.process", "mqcd.daemon.feeds.process"
 

@@ -19,7 +19,7 @@ from mqcd.config.load import Loaded
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import format_time
 from mqcd.daemon.host.loop import run_loop
-from mqcd.daemon.page.keeper import bind_page, terms_of
+from mqcd.daemon.page.terms import bind_page, terms_of
 from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
 from mqcd.ops.log.log import Log

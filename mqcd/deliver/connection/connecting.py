@@ -134,7 +134,7 @@ class Connector:
                     return found
                 # An address of a family that its zone has none of was not tried.
                 tried += bool(found.session)
-                if _telling(found) >= _telling(worst):
+                if _informative(found) >= _informative(worst):
                     worst = found
         return worst
 
@@ -256,7 +256,7 @@ class Connector:
         return _failed(link, reply, link.phase)
 
 
-def _telling(found: NoHost) -> int:
+def _informative(found: NoHost) -> int:
     """How informative a failure is: a refusal says more than a server that was not reached."""
     return {Phase.ROUTE: 0, Phase.CONNECT: 1}.get(found.phase, 2)
 

@@ -103,7 +103,7 @@ class Relays:
         self._by_name: dict[str, Destination] = {}
         namesakes: dict[str, list[Destination]] = {}
         for entry in entries:
-            relay = _told_apart(_relay(entry), namesakes)
+            relay = _named_apart(_relay(entry), namesakes)
             self._by_name.setdefault(f"{entry.address.host}:{entry.address.port}", relay)
             if entry.senders or entry.sendernets:
                 domains = frozenset(entry.destdomains)
@@ -160,7 +160,7 @@ def _relay(entry: RelaySettings) -> Destination:
     )
 
 
-def _told_apart(relay: Destination, namesakes: dict[str, list[Destination]]) -> Destination:
+def _named_apart(relay: Destination, namesakes: dict[str, list[Destination]]) -> Destination:
     """A relay that is spoken to in another way than one of the same name has a lane and a name of its own,
     for its connections cannot be used for the other's mail. The first one keeps the plain name."""
     known = namesakes.setdefault(relay.name, [])

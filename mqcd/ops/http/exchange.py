@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 TEXT = "text/plain; charset=utf-8"
 MOST_AUTHOR = 100
-"""Characters of the name of who asks."""
+"""Characters of a caller's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

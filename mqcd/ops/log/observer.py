@@ -46,7 +46,7 @@ class LogObserver(NullObserver):
         self._log = log
         self._crowd = Crowd()
 
-    def _tell(self, level: int, at: int, event: Event) -> None:
+    def _write(self, level: int, at: int, event: Event) -> None:
         if self._log.threshold <= level:
             self._log.event(event)
         if self._crowd.is_over(at):
@@ -69,31 +69,31 @@ class LogObserver(NullObserver):
                 self._log.event(partial(_attempted, at, recipient, destination))
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        self._tell(logging.INFO, at, partial(_verdict, at, Verb.DELIVERED, recipient, verdict))
+        self._write(logging.INFO, at, partial(_verdict, at, Verb.DELIVERED, recipient, verdict))
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        self._tell(logging.INFO, at, partial(_deferred, at, recipient, verdict))
+        self._write(logging.INFO, at, partial(_deferred, at, recipient, verdict))
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        self._tell(logging.INFO, at, partial(_verdict, at, Verb.BOUNCED, recipient, verdict))
+        self._write(logging.INFO, at, partial(_verdict, at, Verb.BOUNCED, recipient, verdict))
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        self._tell(logging.INFO, at, partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
+        self._write(logging.INFO, at, partial(_verdict, at, Verb.EXPIRED, recipient, verdict))
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        self._tell(
+        self._write(
             logging.INFO,
             at,
             lambda: _row(at, Verb.REPORTED, recipient) | {"report": format_spid(report_spid)},
         )
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        self._tell(logging.INFO, at, lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
+        self._write(logging.INFO, at, lambda: _row(at, Verb.DISCARDED, recipient) | {"reason": reason})
 
     def amended(self, at: int, recipient: Recipient, verdict: Amended) -> None:
         """At debug: a batch has a line of its own, and may be large."""
         batch = verdict.batch
-        self._tell(
+        self._write(
             logging.DEBUG,
             at,
             lambda: _row(at, verb_of(batch), recipient, "debug") | {"batch": batch.id, "by": batch.by},
@@ -101,7 +101,7 @@ class LogObserver(NullObserver):
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
         """At warning: the next attempt may be a duplicate."""
-        self._tell(logging.WARNING, at, lambda: _row(at, Verb.OUTCOME_UNKNOWN, recipient, "warning"))
+        self._write(logging.WARNING, at, lambda: _row(at, Verb.OUTCOME_UNKNOWN, recipient, "warning"))
 
     def refused(self, at: int, refusal: Refusal) -> None:
         if self._log.threshold > logging.INFO:
@@ -112,7 +112,7 @@ class LogObserver(NullObserver):
             self._log.event(partial(_refused, at, refusal))
 
     def connected(self, at: int, attempt: Attempt) -> None:
-        self._tell(
+        self._write(
             logging.DEBUG,
             at,
             lambda: (
@@ -123,7 +123,7 @@ class LogObserver(NullObserver):
         )
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
-        self._tell(
+        self._write(
             logging.INFO,
             at,
             lambda: _head(at, Verb.CONNECT_FAILED) | _of_connection(attempt) | {"reason": reason},

@@ -14,7 +14,7 @@ shown must never go back, so a place changes hands rarely and what its owner cou
 What is counted without a place is counted with the others for good, and what was counted in a place is not:
 no event is counted twice, and the others never go back either.
 
-Who of the others has come often is found as Misra and Gries do it ("Finding repeated elements", 1982): a
+Which of the others come often is found as Misra and Gries do it ("Finding repeated elements", 1982): a
 name that makes up more than 1/`CANDIDATES` of what came is always among the candidates, the count of each is
 at most the true one, and an event costs the same however many names there are.
 """
@@ -128,7 +128,7 @@ class Leaders(Generic[Kept]):
         return 0
 
     def _room_for(self, count: int, at: int) -> bool:
-        """Whether one who came `count` times gets a place; there is a free one then."""
+        """Whether a name that came `count` times gets a place; there is a free one then."""
         free = self.size - len(self._places)
         if free:
             self._bar = 1 if 2 * free > self.size else ENTRY

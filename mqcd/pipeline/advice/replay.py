@@ -3,9 +3,9 @@
 The model is a lane of the server's (docs/scheduling.md) and one thing that happens to it: an attempt fails
 if and only if it begins in one of the outages of its site. From the first such failure on the site is known
 to be dead: nobody is tried but one recipient as its probe, after a minute, then each time after twice as
-long, never longer than the first retry delay. Who is tried in vain waits for the next probe, at most to the
-age limit, and may be it again; the others wait untried, and are given up at their age limit by the failure
-of the last probe. A probe that gets through lets all go who wait.
+long, never longer than the first retry delay. A recipient that is tried in vain waits for the next probe, at
+most to the age limit, and may be it again; the others wait untried, and are given up at their age limit by
+the failure of the last probe. A probe that gets through lets all that wait go.
 
 What else may meet mail (greylisting, limits, full mailboxes) and how long it takes to send a backlog are not
 in the model.
@@ -105,7 +105,7 @@ class _Lane:
                 break
             number, tries = self._pop()
             over = due < at and self._mail.limit[number] < at
-            # Who waits behind a probe is judged by its failure; who is alone is the probe.
+            # What waits behind a probe is judged by its failure; a single one is the probe.
             if over and not (self._dead and not self._others_by(at)):
                 continue
             self._try(number, tries, at)

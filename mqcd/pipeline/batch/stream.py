@@ -6,8 +6,8 @@
 A micro-batch is a batch as `run` makes them, of the same tables and in the same log, and that log alone says
 what was taken: a stream begins behind it, whether a stream or a run came before, and however it ended. So
 what Spark notes at its checkpoint is of use to one stream only and is thrown away. A batch that was killed
-is not begun, or is finished by the next writer. The tables' lock is held for each batch alone: whoever
-writes in between, such as an account of all mail, is waited for, and what it took is not taken again.
+is not begun, or is finished by the next writer. The tables' lock is held for each batch alone:
+another writer in between, such as an account of all mail, is waited for, and what it took is not taken again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Stream:
         while not stop.wait(_LOOK):
             if not query.isActive:
                 break
-        # From now on no batch begins, nor waits for who writes; the one in hand is not cut off.
+        # From now on no batch begins, nor waits for another writer; the one in hand is not cut off.
         self._stop.set()
         with self._busy:
             pass
@@ -100,7 +100,7 @@ class Stream:
             if not stop.is_set():
                 query.awaitTermination()
         except _GONE:
-            # Who stops a service often ends its Java as well, and before us: then that was asked for.
+            # A stop of the service often ends its Java as well, and first: then that was asked for.
             if not stop.is_set():
                 raise
 

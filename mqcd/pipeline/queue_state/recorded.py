@@ -1,7 +1,7 @@
 """What the queue itself says at one moment, put where Spark can read it.
 
-`record` reads a clustered-file queue under one pin and writes, below a directory of its own: who lies in the
-queue, who lies in its quarantine, and the events of the journal's segments, of which some have no event file
+`record` reads a clustered-file queue under one pin and writes, below a directory of its own: the recipients
+in the queue and in its quarantine, and the events of the journal's segments, of which some have no event file
 yet. So events and homes are of one moment, also while the server runs. Nothing is kept in memory.
 `record_moment` does it for a queue in another store, which is in memory as its server gives it.
 """

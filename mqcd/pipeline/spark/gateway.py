@@ -48,7 +48,7 @@ def pass_on(said: int, target: int) -> None:
     with os.fdopen(said, "rb") as lines:
         for line in lines:
             if not line.startswith(_NOISE):
-                # Who does not listen any more must not end Java.
+                # A reader that has gone must not end Java.
                 with suppress(OSError):
                     os.write(target, line)
 

@@ -193,7 +193,7 @@ def _is_ours(settings: Mapping[str, str]) -> bool:
 
 
 def _as_submitted(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
-    """Where and how is what spark-submit said. Ours is what it left open, as far as Spark can be told yet."""
+    """Where and how it runs spark-submit has said. What that left open is set, as far as Spark still can."""
     given = spark.sparkContext.getConf()
     for key, value in settings.items():
         if key.startswith("spark.sql.") and not given.contains(key):

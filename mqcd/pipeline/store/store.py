@@ -6,7 +6,7 @@ before the commit has done nothing, and one killed after it is finished by the n
 the tables: moves and removals can be repeated. Each attempt at a batch has a staging directory of its own,
 so that executors that outlive their driver for a while write where nobody looks.
 
-Who reads holds `_moves` shared (`still`), and sees all of a commit or nothing of it; the writer waits for
+A reader holds `_moves` shared (`still`), and sees all of a commit or nothing of it; the writer waits for
 that, for a minute at most. A writer that is killed between two moves leaves them to the next one: until then
 readers see what it had done.
 

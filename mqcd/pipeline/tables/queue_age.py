@@ -1,4 +1,4 @@
-"""`queue_age`: who waited at the end of each UTC hour, or at the moment of the batch, and for how long."""
+"""`queue_age`: what waited at the end of each UTC hour, or at the moment of the batch, and for how long."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def export(disk: Disk, segment: Segment, directory: Path, source: Source) -> Exp
     finally:
         disk.close(fd)
     if there:
-        # Who wrote it may have been killed before this step.
+        # Its writer may have been killed before this step.
         disk.sync_dir(directory)
     else:
         packed += [packer.compress("".join(lines).encode()), packer.flush()]

@@ -124,7 +124,7 @@ def join(*fields: str) -> str:
 def encode(recipient: Recipient, envelope_part: str | None = None) -> bytes:
     """The record line of a recipient, line feed included.
 
-    `envelope_part` is what `encode_envelope` gave, for one who encodes many recipients of a message.
+    `envelope_part` is what `encode_envelope` gave, for callers that encode many recipients of a message.
     """
     r = recipient
     spid, area = r.envelope.spid, _AREAS[r.area]
@@ -182,7 +182,7 @@ def check(line: bytes) -> list[bytes]:
 def verify(line: bytes) -> str:
     """The text of a line (with or without its line feed) up to its checksum, which is right.
 
-    Raises DecodeError. Who reads much looks at the text first, and decodes what it wants of it.
+    Raises DecodeError. Looking at the text first spares decoding what is not wanted.
     """
     end = len(line) - 9 if line.endswith(b"\n") else len(line) - 8
     body = line[:end]
@@ -235,7 +235,7 @@ def fields(text: str) -> Fields:
 def halves(text: str) -> list[str]:
     """A recipient's own fields in what `verify` gave, escapes undone, and the shared part as it stands.
 
-    For one who remembers what he made of a shared part, see `shared_fields`. Raises DecodeError.
+    For callers that keep what a shared part was decoded to, see `shared_fields`. Raises DecodeError.
     """
     parts = text.split("|", _OWN)
     if "%" in text:

@@ -196,7 +196,7 @@ async def _ended(*futures: asyncio.Future[Any]) -> None:
     await asyncio.wait(futures)
     for each in futures:
         if not each.cancelled():
-            # What it was, who waits for it has seen.
+            # Those that wait for it have got it.
             each.exception()
 
 

@@ -171,7 +171,7 @@ def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watc
         silos.add(temp.parent)
         paths = [task.silos.path(spid, qid) for qid in task.links.get(spid, (0,))]
         data = disk.pread(fd, length, offset)
-        # What exists is whole and synced, but who named it may have been killed before its directory was.
+        # What exists is whole and synced, but its writer may have been killed before the directory was.
         missing = [path for path in paths if not _is_done(disk, path, data)]
         if not missing:
             continue

@@ -92,12 +92,12 @@ class Editing:
     async def _enrol(self) -> None:
         try:
             # Another one may have been begun meanwhile, so it is looked at again.
-            while not await self._told():
+            while not await self._record_new():
                 await self._clock.sleep(_AGAIN_MS)
         finally:
             self._task = None
 
-    async def _told(self) -> bool:
+    async def _record_new(self) -> bool:
         """Record new segments until none is unknown; False when the disk fails."""
         while True:
             async with self._one:

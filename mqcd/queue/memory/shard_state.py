@@ -1,7 +1,7 @@
 """The parts of one shard, and the few moves that an entry can make between them.
 
 Everything here happens on the event loop, and only after the frame that records it is durable: this is
-the memory's image of the disk. Who writes the frames: `queue.requests.write` and `queue.checkpoint`.
+the memory's image of the disk. The frames are written by `queue.requests` and `queue.checkpoint`.
 """
 
 from __future__ import annotations

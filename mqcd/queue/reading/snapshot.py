@@ -334,7 +334,7 @@ class Snapshot:
     def content(self, spid: int, recipient: Recipient | None = None) -> Iterator[bytes]:
         """The octets of a message in chunks.
 
-        Who knows one of its recipients says so: then no directory has to be searched for links. Raises
+        With one of its recipients no directory has to be searched for links. Raises
         StoreUnavailable when it is not in the queue, ContentUnavailable when it is, StoreBusy.
         """
         content = self._in_journal(spid)

@@ -50,7 +50,7 @@ async def salvage(shard: Shard, replay: LiveEntries, doubtful: list[JournalEntry
                 shard.executor, _lost_lines, shard, replay, name
             )
         except (DecodeError, OSError) as error:
-            # Who claims from it later meets the same.
+            # Claims meet the same later.
             log.error("cluster %s cannot be searched for what was taken: %s", name, _why(error))
             continue
         if lost:

@@ -157,7 +157,7 @@ class Writer:
                     why = not_later(why, latest)
                     following = after(item.recipient, why)
             if not isinstance(why, WITHOUT_ATTEMPT) and why.attempt is not of:
-                # Those who travelled together come together.
+                # Recipients of one transaction stand together.
                 shared, of = verdict.attempt_part(why.attempt), why.attempt
             note = verdict.encode(why, shared, item.recipient)
             mark = verdict.mark_of(why)

@@ -79,7 +79,7 @@ def unused_files(disk: Disk, directory: Path, chain: Sequence[Segment]) -> list[
 def reach_back(disk: Disk, directory: Path, writer: str) -> int:
     """The oldest segment that the newest one goes back to, each by the one before; 0 = there is none.
 
-    For one who does not know where the journal begins: old ones, which are part of it no more, are there too.
+    For callers that do not know where the journal begins: evacuated segments count as well.
     """
     previous: dict[int, int] = {}
     for path in _segment_files(disk, directory):

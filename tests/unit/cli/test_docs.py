@@ -46,7 +46,7 @@ def told() -> dict[str, set[str]]:
     return {words: set(re.findall(r"--[a-z-]+", flags)) for words, flags in rows}
 
 
-def test_every_command_and_option_is_told_and_no_other() -> None:
+def test_every_command_and_option_is_reported_and_no_other() -> None:
     assert told() == {words: options(command) - EVERYWHERE for words, command in commands(cli)}
 
 
@@ -69,13 +69,13 @@ def section(head: str, name: str = "operations.md") -> str:
     return page.split(f"\n## {head}\n", 1)[1].split("\n## ", 1)[0]
 
 
-def test_what_fsck_tells_is_told() -> None:
+def test_what_fsck_tells_is_reported() -> None:
     names = set(re.findall(r"^\| `([a-z]+)`", section("Check and repair", "runbook.md"), re.MULTILINE))
     notes = {Kind.ORPHAN, Kind.STRAY, Kind.QUARANTINE, Kind.BLANK}
     assert names - {"kind"} == {*_as_fields(Findings()), *(kind.value for kind in set(Kind) - notes)}
 
 
-def test_fields_of_conditions_are_told_with_their_operators() -> None:
+def test_fields_of_conditions_are_reported_with_their_operators() -> None:
     rows = re.findall(
         r"^\| ((?:`[a-z-]+` ?)+)\|([^|]*)\|[^|]*\|[^|]*\|$", section("Conditions"), re.MULTILINE
     )
@@ -83,7 +83,7 @@ def test_fields_of_conditions_are_told_with_their_operators() -> None:
     assert shown == {name: list((field or LIVE[name]).kind.ops) for name, field in FIELDS.items()}
 
 
-def test_what_an_index_holds_is_told() -> None:
+def test_what_an_index_holds_is_reported() -> None:
     envelope = Envelope(spid=2, sender="", received=0)
     line = json.loads(index.encode("x.eml", [Recipient(envelope=envelope, size=0, qid=1, address="a@b")]))
     names = re.findall(r"`([a-z0-9]+)`", section("Export").split("Names and units")[0])

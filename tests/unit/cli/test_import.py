@@ -162,7 +162,7 @@ def test_a_queue_of_mqcd_is_not_read_as_one_of_mailismus(tmp_path: Path, capfd: 
 
 
 @pytest.mark.parametrize("when", ["before", "behind"])
-def test_an_interrupt_is_told_only_where_nothing_was_taken_in(
+def test_an_interrupt_is_reported_only_where_nothing_was_taken_in(
     tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch, ctrl_c: Callable[[], None], when: str
 ) -> None:
     def interrupt(*args: Any) -> None:

@@ -24,7 +24,7 @@ def test_a_span_has_its_largest_unit(ms: int, words: str) -> None:
     assert span(ms) == words
 
 
-def test_times_are_told_from_now() -> None:
+def test_times_are_reported_from_now() -> None:
     assert ago(0, 3 * HOUR) == "3h 00m ago"
     assert ago(5, 0) == "<1s ago"
     assert ahead(14 * MINUTE, 0) == "in 14m"

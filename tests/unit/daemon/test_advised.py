@@ -103,7 +103,7 @@ async def test_what_has_ended_before_it_is_read_has_no_effect(tmp_path: Path) ->
     assert taken.told == [[]]
 
 
-async def test_a_wrong_file_is_told_once_and_changes_nothing(
+async def test_a_wrong_file_is_reported_once_and_changes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)

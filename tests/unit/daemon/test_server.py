@@ -26,7 +26,7 @@ def bare_server(directory: Path, **changes: str) -> Server:
     return Server(settings, clock=clock, log_to=Log(clock, io.StringIO(), settings.ops.log))
 
 
-async def test_mail_goes_in_and_out_and_is_told_of(tmp_path: Path) -> None:
+async def test_mail_goes_in_and_out_and_is_reported(tmp_path: Path) -> None:
     async with running(tmp_path) as house:
         await house.send("ann@example.com", "bob@example.com")
         await arrived(house.sink, 1)
@@ -88,7 +88,7 @@ async def test_each_end_is_a_line_of_an_audit_log(tmp_path: Path) -> None:
     assert f" report={re.findall('spid=([0-9A-F]+)', report)[0]} " in failed
 
 
-async def test_each_listener_is_told_with_the_port_that_it_has(tmp_path: Path) -> None:
+async def test_each_listener_is_reported_with_the_port_that_it_has(tmp_path: Path) -> None:
     async with running(tmp_path) as house:
         lines = [line.split(" ", 2)[2] for line in house.log.getvalue().splitlines()]
         assert lines == [
@@ -241,7 +241,7 @@ async def test_what_needs_a_restart_is_said_at_every_reload(tmp_path: Path) -> N
             assert told == ((), ("mta/submit/listeners/listener[smtp]@port", "ops/node"))
 
 
-async def test_a_part_that_fails_is_told(tmp_path: Path) -> None:
+async def test_a_part_that_fails_is_reported(tmp_path: Path) -> None:
     async def fail() -> None:
         raise RuntimeError("a mistake")
 

@@ -19,7 +19,7 @@ from mqcd.eventlog.retention import Retention
 from tests.unit.daemon.support import running, settings_of, write_conf
 
 
-async def test_what_operators_are_told_is_what_the_settings_say(
+async def test_what_operators_are_reported_is_what_the_settings_say(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     events, advice, key = tmp_path / "told", tmp_path / "advised", tmp_path / "key"

@@ -182,7 +182,7 @@ def test_the_verdict_in_words(changed: dict[str, Any], kind: str, words: str) ->
     assert all(name in found.said for name in ids)
 
 
-def test_who_is_stuck_is_told_at_once() -> None:
+def test_who_is_stuck_is_reported_at_once() -> None:
     assert verdict(figures()).kind == "warn"
     assert "30 recipients are stuck." in verdict(figures()).said
 

@@ -93,7 +93,7 @@ async def test_frames_of_a_false_future_do_not_use_up_the_spids(rig: Rig) -> Non
 # ---------------------------------------------------------------- what is told, what is suspended
 
 
-async def test_a_leap_is_told_once_and_so_is_its_end(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_leap_is_reported_once_and_so_is_its_end(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.clock.leap(-2 * HOUR)
     for _ in range(3):
         rig.clock.advance(MINUTE)

@@ -278,7 +278,7 @@ async def test_a_file_system_without_links_is_refused_at_the_start(tmp_path: Pat
     await rig.close()
 
 
-async def test_another_fault_of_the_check_is_told_as_it_is(tmp_path: Path) -> None:
+async def test_another_fault_of_the_check_is_reported_as_it_is(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "q", spool=SpoolSettings(rootpath=tmp_path / "q" / "spool", hardlinks=True))
     rig.disk.fail("link", "*/links-2.tmp")
     with pytest.raises(StoreUnavailable, match=f"{rig.spool}/links-2.tmp: Input/output"):

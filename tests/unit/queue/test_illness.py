@@ -111,7 +111,7 @@ class Short(Disk):
         return (0, 1 << 40) if path == self._root else (1 << 60, 1 << 40)
 
 
-async def test_a_root_that_cannot_be_asked_is_told_as_empty(rig: Rig) -> None:
+async def test_a_root_that_cannot_be_asked_is_reported_as_empty(rig: Rig) -> None:
     (rig.root / "events").rmdir()
     assert rig.store.engine().disk_free_bytes["events"] == 0
     assert rig.store.engine().disk_free_inodes["events"] == 0
@@ -132,7 +132,7 @@ async def test_a_refused_large_message_keeps_its_file_while_in_doubt(rig: Rig) -
     assert rig.listed() == []
 
 
-async def test_a_draft_that_cannot_even_be_removed_is_told_as_refused(rig: Rig) -> None:
+async def test_a_draft_that_cannot_even_be_removed_is_reported_as_refused(rig: Rig) -> None:
     rig.disk.fail("datasync", "*/s??/*", code=errno.EDQUOT)
     rig.disk.fail("unlink", "*/s??/*", times=None, code=errno.EROFS)
     with pytest.raises(StoreUnavailable, match="Disk quota"):
@@ -212,7 +212,7 @@ class Wrong(FaultyDisk):
         yield 1 // 0
 
 
-async def test_a_mistake_in_the_keeper_is_told_at_once(
+async def test_a_mistake_in_the_checkpointer_is_reported_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = await Rig(tmp_path / "q", disk=Wrong()).open()

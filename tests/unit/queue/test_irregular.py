@@ -94,7 +94,7 @@ async def test_names_that_nobody_needs_are_left_alone(rig: Rig, make: Callable[[
 
 
 @HARM
-async def test_a_cluster_that_is_none_is_told(rig: Rig, make: Callable[[Path], None]) -> None:
+async def test_a_cluster_that_is_none_is_reported(rig: Rig, make: Callable[[Path], None]) -> None:
     path = cluster_of(await filled(rig), "deferred")
     path.unlink()
     make(path)

@@ -138,7 +138,7 @@ def test_other_clusters_come_in_the_order_of_their_making(cluster_index: Cluster
     assert cluster_index.first(Area.BOUNCES) == "bounces/M1-0.mqc"
 
 
-def test_what_was_taken_after_an_edit_is_told_with_the_next(cluster_index: ClusterIndex) -> None:
+def test_what_was_taken_after_an_edit_is_reported_with_the_next(cluster_index: ClusterIndex) -> None:
     name = "incoming/M1-0.mqc"
     first, second = cluster(name, left=2), cluster(name, left=1)
     cluster_index.advance(first)

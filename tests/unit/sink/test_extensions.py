@@ -115,7 +115,7 @@ def test_a_chunk_that_is_not_welcome_is_read_and_has_no_effect(before: bytes, co
 
 
 @pytest.mark.parametrize("argument", [b"", b"x", b"-1", b"3 FIRST", b"3 LAST LAST", b"9" * 20])
-def test_what_is_no_chunk_is_told(argument: bytes) -> None:
+def test_what_is_no_chunk_is_reported(argument: bytes) -> None:
     assert codes(talk(dialogue(limits=ALL), HELLO, ENVELOPE, b"BDAT " + argument + b"\r\n"))[-1] == 501
 
 

@@ -145,7 +145,7 @@ def test_an_older_server_has_no_destinations() -> None:
     assert list(found.destinations) == list(found.stuck) == []
 
 
-def test_silence_is_told_with_its_reason() -> None:
+def test_silence_is_reported_with_its_reason() -> None:
     server = nobody()
     with pytest.raises(NoAnswer, match=f"no server answers at {server}: Connection refused"):
         server.sample(FakeClock())

@@ -6,8 +6,8 @@ index is elsewhere, or not there yet, are refused: their headers do not say whic
 
 Without one the envelope is taken from the header section (RFC 5322): Return-Path, else Sender, else From
 sends; To, Cc and Bcc receive. Where the message was sent again (3.6.6), the first block of Resent- fields
-says so instead, and only a Return-Path above it counts. Then Bcc and Resent-Bcc are dropped, as whoever
-submits such a message must, and so is the line that an mbox puts first. Such mail is new: accepted now, tried
+says so instead, and only a Return-Path above it counts. Then Bcc and Resent-Bcc are dropped, as a
+submitter must, and so is the line that an mbox puts first. Such mail is new: accepted now, tried
 at once.
 
 What cannot be taken is reported with its place, and stops nothing.

@@ -118,7 +118,7 @@ async def test_flags_choose(house: House, capfd: pytest.CaptureFixture[str]) -> 
     assert listed(capfd, house, "--spid", row["spid"].lower()) == ["bob", "cho"]
 
 
-async def test_an_attempt_under_way_is_told(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_an_attempt_under_way_is_reported(house: House, capfd: pytest.CaptureFixture[str]) -> None:
     claimed = await house.store.claim(5, house.now)
     await house.store.begin(claimed, "example.org")
     assert main([*house.words, "ls", "--json"]) == 0

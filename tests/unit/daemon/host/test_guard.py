@@ -51,7 +51,7 @@ async def test_a_task_without_an_end_is_cancelled() -> None:
     assert not guard.failed.is_set()
 
 
-async def test_a_failure_of_a_task_that_somebody_else_began_is_told() -> None:
+async def test_a_failure_of_a_task_that_somebody_else_began_is_reported() -> None:
     guard = Guard()
     theirs = asyncio.ensure_future(fail())
     guard.adopt()

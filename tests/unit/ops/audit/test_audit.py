@@ -86,7 +86,7 @@ def test_a_failure_is_one_line_with_its_report(logs: Logs, old: bool) -> None:
     assert logs.lines("delivered.log") == []
 
 
-def test_a_failure_that_nobody_is_told_of_says_why(logs: Logs) -> None:
+def test_a_failure_that_nobody_is_reported_says_why(logs: Logs) -> None:
     logs.audit.discarded(AT, failed(), "notify")
     assert logs.lines("failed.log")[0].endswith(' report="" reason=notify')
 

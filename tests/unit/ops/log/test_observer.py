@@ -142,7 +142,7 @@ def test_events_at_other_levels(event: str, level: str, fields: dict[str, object
     assert of(event) == {"level": level, **fields}
 
 
-def test_a_possible_delivery_is_told() -> None:
+def test_a_possible_delivery_is_reported() -> None:
     stream = io.StringIO()
     log = Log(FakeClock(), stream, LogSettings())
     maybe = Deferred(

@@ -113,7 +113,7 @@ def test_the_worst_comes_first() -> None:
     assert "mx.test" in listed[1][1]
 
 
-def test_a_pause_is_told_once() -> None:
+def test_a_pause_is_reported_once() -> None:
     parts = [{"part": "deliver", "paused": True, "by": "token:a", "reason": "disk"}]
     listed = found(sample(0, "deliver is paused: by token:a\nno room"), parts=parts)
     assert [words for _, words in listed] == ["Not ready: no room", "Paused by token:a: deliver: disk"]
@@ -132,7 +132,7 @@ def test_a_disk_that_fills_is_foretold() -> None:
     assert found(*[sample(at, disk_free_bytes={("queue",): 1e9}) for at in (0.0, 300)]) == []
 
 
-def test_attempts_that_mostly_fail_are_told_with_their_class() -> None:
+def test_attempts_that_mostly_fail_are_reported_with_their_class() -> None:
     replies = {("policy", "4xx", "deferred"): 90.0, ("success", "2xx", "delivered"): 10.0}
     [(weight, words)] = found(sample(0, replies_total={}), sample(60, replies_total=replies))
     assert (weight, words[:3]) == (Weight.WARNING, "90%")
@@ -141,7 +141,7 @@ def test_attempts_that_mostly_fail_are_told_with_their_class() -> None:
     assert found(sample(0, replies_total={}), sample(60, replies_total=few)) == []
 
 
-def test_a_flood_is_told() -> None:
+def test_a_flood_is_reported() -> None:
     grown = [sample(at, queue_recipients={("incoming",): at * 100}) for at in (0.0, 60, 120)]
     [(weight, words)] = found(*grown)
     assert weight is Weight.WARNING

@@ -202,7 +202,7 @@ class Broken(Disk):
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
 
-def test_an_error_of_the_disk_is_told_and_hurts_nobody(
+def test_an_error_of_the_disk_is_reported_and_hurts_nobody(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     archive = Archive(place.kept, place.files, room=1, disk=Broken())

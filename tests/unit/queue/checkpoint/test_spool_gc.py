@@ -195,7 +195,7 @@ async def test_directories_and_links_are_left_alone(rig: Rig) -> None:
     assert link.is_symlink()
 
 
-async def test_a_failure_is_told_and_tried_again_at_the_next_look(
+async def test_a_failure_is_reported_and_tried_again_at_the_next_look(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     await looked(rig)

@@ -308,7 +308,7 @@ async def test_a_reply_of_any_text_stays_on_its_line(rig: Rig) -> None:
     assert rig.events()[-1]["reply"] == text
 
 
-async def test_a_delivery_and_its_report_are_told_of_once_each(rig: Rig) -> None:
+async def test_a_delivery_and_its_report_are_reported_once_each(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     claimed = await rig.post.claim_all()
     report = rig.post.submission("sender@example.com", sender="", origin=Origin.REPORT)

@@ -208,7 +208,7 @@ def test_moves_are_not_told_but_take_their_sequence() -> None:
     assert json.loads(event)["id"] == f'a "node"/3/{SEQUENCE + 3}'
 
 
-def test_what_was_told_is_counted() -> None:
+def test_what_was_reported_is_counted() -> None:
     text = EventText(SOURCE)
     line = record.encode(recipient())
     text.lines(*accept(line, line))

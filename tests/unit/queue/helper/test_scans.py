@@ -163,7 +163,7 @@ async def test_those_under_way_end_with_the_queue(big: Rig) -> None:
             pass
 
 
-async def test_a_queue_that_has_moved_on_is_told(big: Rig) -> None:
+async def test_a_queue_that_has_moved_on_is_reported(big: Rig) -> None:
     stream = Scans().run(request_of(big))
     await anext(stream)
     names = big.clusters()
@@ -180,7 +180,7 @@ async def test_a_queue_that_has_moved_on_is_told(big: Rig) -> None:
         (big.queue / f"{name}.away").rename(big.queue / name)
 
 
-async def test_damaged_records_are_told_in_the_log(big: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damaged_records_are_reported_in_the_log(big: Rig, caplog: pytest.LogCaptureFixture) -> None:
     path = big.queue / big.clusters()[0]
     data = path.read_bytes()
     path.write_bytes(data.replace(b"r0-0@", b"R0-0@"))

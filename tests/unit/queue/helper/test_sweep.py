@@ -167,7 +167,7 @@ async def test_strays_stay(rig: Rig, name: str) -> None:
     assert (again.root / path.relative_to(rig.root)).exists()
 
 
-async def test_strays_are_told_of_at_the_start(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_strays_are_reported_at_the_start(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     await rested(rig, "a@example.org")
     put(rig.queue / "incoming/notes.txt")
     put(rig.spool / "s01/README")

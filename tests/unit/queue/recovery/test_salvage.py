@@ -93,7 +93,7 @@ async def test_an_end_counts_though_the_frame_before_it_is_lost(rig: Rig) -> Non
     assert _unknown(again) == []
 
 
-async def test_an_attempt_from_a_home_that_is_lost_is_told_of(rig: Rig) -> None:
+async def test_an_attempt_from_a_home_that_is_lost_is_reported(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     await rig.post.settle(deferred(rig.clock.now() + 5), *await rig.post.claim_all())
     lost = _last(rig, Kind.SETTLE)
@@ -115,7 +115,7 @@ async def test_a_lost_verdict_makes_earlier_due_mail_unknown(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-async def test_whoever_may_have_been_tried_in_what_is_lost_is_told_of(rig: Rig, whole: bool) -> None:
+async def test_whoever_may_have_been_tried_in_what_is_lost_is_reported(rig: Rig, whole: bool) -> None:
     """Attempt and verdict are lost; somebody who was not due then, and who came later, are not meant."""
     await rig.post.defer_new("notdue@example.org", rig.clock.now() + HOUR)
     await rig.post.send("a@example.org")

@@ -240,7 +240,7 @@ async def test_nobody_waits_for_quiet_on_a_dead_disk(bench: Bench) -> None:
     assert not future.done()
 
 
-async def test_a_disk_that_goes_on_failing_is_told_and_recovers(bench: Bench) -> None:
+async def test_a_disk_that_goes_on_failing_is_reported_and_recovers(bench: Bench) -> None:
     bench.disk.fail("datasync", times=2, code=errno.ENOSPC)
     with pytest.raises(StoreUnavailable, match="No space left"):
         await bench.append(b"accept", Kind.ACCEPT)

@@ -391,7 +391,7 @@ def test_too_many_recipients_are_no_guesses() -> None:
         ("AUTH PLAIN c2VjcmV0", "AUTH"),
     ],
 )
-def test_what_was_no_command_is_told_and_nothing_behind_it(line: str, command: str) -> None:
+def test_what_was_no_command_is_reported_and_nothing_behind_it(line: str, command: str) -> None:
     desk = Desk()
     desk.say(line)
     assert [refusal.command for refusal in desk.refusals] == [command]

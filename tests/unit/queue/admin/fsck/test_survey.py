@@ -47,7 +47,7 @@ async def test_what_a_crash_leaves_is_no_problem(rig: Rig) -> None:
     assert sorted(path.name for path in found.orphans) == ["00000000000000F0.tmp", "M999-0.mqc"]
 
 
-async def test_a_damaged_line_is_told_with_its_number(rig: Rig) -> None:
+async def test_a_damaged_line_is_reported_with_its_number(rig: Rig) -> None:
     path = cluster_of(await filled(rig), "deferred")
     damage(path, 3)
     found = look(rig)
@@ -81,7 +81,7 @@ async def test_a_missing_content_counts_each_recipient(rig: Rig) -> None:
     assert [(each.kind, each.path) for each in found.problems] == [(Kind.CONTENT, file)]
 
 
-async def test_a_content_in_the_wrong_silo_is_told_with_its_place(rig: Rig) -> None:
+async def test_a_content_in_the_wrong_silo_is_reported_with_its_place(rig: Rig) -> None:
     await filled(rig)
     (file, *_) = sorted(rig.spool.rglob("*.msg"))
     silo = "s08" if file.parent.name == "s09" else "s09"
@@ -92,7 +92,7 @@ async def test_a_content_in_the_wrong_silo_is_told_with_its_place(rig: Rig) -> N
     assert str(file) in found.notes[0].text
 
 
-async def test_a_content_of_another_length_is_told(rig: Rig) -> None:
+async def test_a_content_of_another_length_is_reported(rig: Rig) -> None:
     await filled(rig)
     (file, *_) = sorted(rig.spool.rglob("*.msg"))
     file.write_bytes(file.read_bytes()[:-3])
@@ -134,7 +134,7 @@ async def test_what_is_there_and_cannot_be_read_is_not_told_as_lost(rig: Rig) ->
     assert "unfinished recipients" in text[content]
 
 
-async def test_a_record_too_many_is_told(rig: Rig) -> None:
+async def test_a_record_too_many_is_reported(rig: Rig) -> None:
     path = cluster_of(await filled(rig), "deferred")
     data = path.read_bytes()
     lines = data.splitlines(keepends=True)

@@ -237,7 +237,7 @@ def test_addresses_in_utf_8_need_smtputf8(tmp_path: Path) -> None:
     assert letter.envelope.smtputf8
 
 
-def test_what_has_no_envelope_is_told_and_stops_nothing(tmp_path: Path) -> None:
+def test_what_has_no_envelope_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     files = {
         "1.eml": b"From: a@a.example\n\nto nobody\n",

@@ -143,7 +143,7 @@ async def test_a_directory_that_holds_something_is_refused(rig: Rig, tmp_path: P
         out(rig, tmp_path)
 
 
-async def test_a_content_that_is_missing_is_told(rig: Rig, tmp_path: Path) -> None:
+async def test_a_content_that_is_missing_is_reported(rig: Rig, tmp_path: Path) -> None:
     await fill(rig)
     await rig.close()
     (spool_file, other, *_) = sorted(rig.spool.rglob("*.msg"))

@@ -121,7 +121,7 @@ async def test_what_ended_by_a_line_that_checks_is_not_read(rig: Rig, tmp_path: 
     assert exported(tmp_path / "out") == ["waits@e.example"]
 
 
-async def test_clusters_that_are_told_of_and_not_there_are_counted(rig: Rig, tmp_path: Path) -> None:
+async def test_clusters_that_are_reported_and_not_there_are_counted(rig: Rig, tmp_path: Path) -> None:
     await fill(rig)
     await rig.close()
     cluster_of(rig, "deferred").unlink()

@@ -272,7 +272,7 @@ async def test_beside_a_server_it_is_refused(tmp_path: Path) -> None:
     await rig.close()
 
 
-async def test_too_little_room_is_told_before_anything_is_written(tmp_path: Path) -> None:
+async def test_too_little_room_is_reported_before_anything_is_written(tmp_path: Path) -> None:
     tree = made(tmp_path, record())
     rig = Rig(tmp_path / "q", FakeClock(), minfree=1 << 60)
     with pytest.raises(StoreUnavailable, match="too little room"):

@@ -151,7 +151,7 @@ def test_records_before_the_offset_in_the_name_are_done(tmp_path: Path) -> None:
     assert b"".join(got.letters[0].content()) == b"F97BB3A4"
 
 
-def test_an_offset_within_a_line_is_told(tmp_path: Path) -> None:
+def test_an_offset_within_a_line_is_reported(tmp_path: Path) -> None:
     tree = made(tmp_path)
     path = tree.cluster("incoming", record(), record("F97BB3A2"), name="M000001A1F97BB4C6-1-p10.mqc")
     tree.content("F97BB3A2")
@@ -343,7 +343,7 @@ def test_a_cluster_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
     assert counts(read(tree.var)) == (3, 3, 0, 0)
 
 
-def test_a_link_to_a_directory_is_told_of_and_not_followed(tmp_path: Path) -> None:
+def test_a_link_to_a_directory_is_reported_and_not_followed(tmp_path: Path) -> None:
     tree = made(tmp_path)
     tree.cluster("deferred/T1795187940", record(retries=1, code=450))
     tree.content()
@@ -385,7 +385,7 @@ def test_no_due_time_is_later_than_the_longest_delay(tmp_path: Path) -> None:
     assert problem.text.endswith(" due at 2026-11-20T15:20:00.000Z")
 
 
-def test_an_offset_behind_the_end_of_a_cluster_is_told_of(tmp_path: Path) -> None:
+def test_an_offset_behind_the_end_of_a_cluster_is_reported(tmp_path: Path) -> None:
     tree = made(tmp_path)
     path = tree.cluster("incoming", record(), name="M000001A1F97BB4C6-1-p9999.mqc")
     tree.cluster("incoming", record(), name=f"M000001A1F97BB4C6-2-p{len(record())}.mqc")

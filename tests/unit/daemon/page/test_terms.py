@@ -15,7 +15,7 @@ from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError
 from mqcd.daemon.companions.companion import Companion
 from mqcd.daemon.companions.companions import PAGE
-from mqcd.daemon.page.keeper import bind_page, check_page, terms_of
+from mqcd.daemon.page.terms import bind_page, check_page, terms_of
 from mqcd.net.clock import SystemClock
 from mqcd.page.requirements import check_packages
 from tests.unit.config.samples import loaded
@@ -42,21 +42,21 @@ async def ask(port: int) -> bytes:
 async def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     sockets = await bind_page(settings, None)
-    keeper = Companion(PAGE, "the page", terms_of(settings), sockets, SystemClock())
+    companion = Companion(PAGE, "the page", terms_of(settings), sockets, SystemClock())
     with ExitStack() as opened:
-        opened.callback(keeper.close)
+        opened.callback(companion.close)
         port = sockets[0].getsockname()[1]
-        running = asyncio.ensure_future(keeper.run())
-        await until(lambda: keeper.pid)
-        first = keeper.pid or 0
+        running = asyncio.ensure_future(companion.run())
+        await until(lambda: companion.pid)
+        first = companion.pid or 0
         sockets[0].listen()
         assert b"HTTP/1.1 303" in await ask(port)
         os.kill(first, signal.SIGKILL)
-        await until(lambda: keeper.pid not in (first, None))
+        await until(lambda: companion.pid not in (first, None))
         assert b"HTTP/1.1 303" in await ask(port)
         running.cancel()
         await asyncio.wait([running])
-        assert keeper.pid is None
+        assert companion.pid is None
 
 
 async def test_none_is_bound_where_none_is_wanted() -> None:
