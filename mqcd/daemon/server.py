@@ -84,6 +84,11 @@ _COMPANIONS = "processes beside the server"
 class Server:
     """Made, then `bind`, `listen`, `open`, and at the end `stop`; each once, in this order."""
 
+    _companions_end: asyncio.Future[None] | None = None
+    """Done when the processes beside the server have ended; None before a stop."""
+    _stop_begun = 0
+    """When a stop has begun, monotonic ms."""
+
     def __init__(
         self,
         settings: Settings,
@@ -144,10 +149,6 @@ class Server:
         self._switches = make_switches(settings, parts, turns, self._log_event)
         self._pages = self._make_pages()
         self._ports = Ports(settings, conf, clock, self.doors, self.local, self._pages, role, self._log_event)
-        self._companions_end: asyncio.Future[None] | None = None
-        """Done when the processes beside the server have ended; None before a stop."""
-        self._stop_begun = 0
-        """When a stop has begun, monotonic ms."""
 
     def _make_pages(self) -> Pages:
         self.keeping = Keeping(lambda: self.settings, self._log, self._clock, self._log_event)
