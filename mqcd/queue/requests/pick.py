@@ -6,8 +6,22 @@ of the rest, and one REPLACE frame puts them in its place. The helper also makes
 are the events; so the loop does little for each recipient, and no record moves to the journal. Beside mail in
 flight an action takes a part of the time alone.
 
-A recipient in flight is passed over, and counted. What claims load meanwhile is looked for once more at the
-end, among the entries that are newer than the beginning.
+A pick searches the journal, then the clusters. It does so twice: the second search finds what has moved from
+one to the other during the first, in the segments that are newer, and in clusters that were not searched.
+
+| meanwhile | the pick |
+|---|---|
+| a recipient is in flight | passes it over, and names it once |
+| a record changes after it was read, before it is claimed | judges again what it has claimed |
+| a claim loads a record from a cluster that was not searched | finds it in the second search |
+| a selected entry is being evacuated | waits: then it is in a cluster, or still in its segment |
+| an evacuation makes clusters | goes on until all are searched |
+| a claim wants a cluster that is to be divided | reserves clusters first, and waits for that claim |
+| a frame fails | raises StoreUnavailable; the new clusters go when the frame can no longer count |
+| it is cancelled | waits for its frames, and gives clusters back |
+| the journal takes no new work | waits before it goes on with clusters |
+
+A record that moves twice during the second search may be missed.
 """
 
 from __future__ import annotations
@@ -69,13 +83,14 @@ class Picking:
         self._chosen = chooser(selection)
         self._areas = APPLIES_TO[batch.action]
         self._left = _ALL if selection.limit is None else selection.limit
-        self._room = asyncio.Event()
-        self._seen: set[str] = set()
-        """Clusters that need not be read (again)."""
-        self._passed: set[tuple[int, int]] = set()
-        """Recipients that were in flight."""
-        self._frozen: list[Segment] = []
-        """Segments that were being evacuated, with selected entries."""
+        self._changed = asyncio.Event()
+        """Set whenever something may have become claimable, or an evacuation has ended."""
+        self._searched: set[str] = set()
+        """Clusters that need not be searched (again)."""
+        self._in_flight: set[tuple[int, int]] = set()
+        """Selected recipients that were in flight."""
+        self._evacuating: list[Segment] = []
+        """Segments with selected entries that were being evacuated."""
 
     async def run(self) -> AsyncGenerator[Picked, None]:
         """All that is selected; the caller settles or parks each part before it asks for the next.
@@ -83,29 +98,36 @@ class Picking:
         Raises StoreUnavailable.
         """
         shard = self._shard
+        # It writes clusters: not before a start has removed those that the last run left unlisted.
         await shard.tidy.wait()
-        shard.watchers.append(self._room.set)
+        shard.watchers.append(self._changed.set)
         try:
             newest = max((segment.number for segment in shard.ring), default=0)
-            segments = list(shard.ring)
-            while segments:
-                async with aclosing(self._from_journal(segments)) as parts:
-                    async for part in parts:
-                        yield part
-                segments = await self._thawed()
-            while self._left and (names := self._unseen()):
-                self._seen.update(names)
-                begun = shard.clock.monotonic()
-                async with aclosing(self._from_clusters(names)) as parts:
-                    async for part in parts:
-                        yield part
-                await self._yield_to_mail(begun, RESTS_OF_CLUSTERS)
+            async with aclosing(self._search(list(shard.ring))) as parts:
+                async for part in parts:
+                    yield part
+            # What has moved between journal and clusters during the first search.
             recent = [segment for segment in shard.ring if segment.number >= newest]
-            async with aclosing(self._from_journal(recent)) as parts:
+            async with aclosing(self._search(recent)) as parts:
                 async for part in parts:
                     yield part
         finally:
-            shard.watchers.remove(self._room.set)
+            shard.watchers.remove(self._changed.set)
+
+    async def _search(self, segments: list[Segment]) -> AsyncGenerator[Picked, None]:
+        """What is in these segments, then what is in clusters that were not searched yet."""
+        while segments and self._left:
+            async with aclosing(self._from_journal(segments)) as parts:
+                async for part in parts:
+                    yield part
+            segments = await self._back_in_segments()
+        while self._left and (names := self._unsearched()):
+            self._searched.update(names)
+            begun = self._shard.clock.monotonic()
+            async with aclosing(self._from_clusters(names)) as parts:
+                async for part in parts:
+                    yield part
+            await self._yield_to_mail(begun, RESTS_OF_CLUSTERS)
 
     async def _yield_to_mail(self, begun: int, times: int) -> None:
         """While mail is in flight, rest so many times as long as the work since `begun` took, ms."""
@@ -115,18 +137,20 @@ class Picking:
 
     # ------------------------------------------------------------ the journal
 
-    async def _thawed(self) -> list[Segment]:
-        """Wait for evacuations that have frozen selected entries: they are in clusters then, or, when it has
-        failed, wait again in these segments."""
-        frozen, self._frozen = self._frozen, []
-        thawed = []
-        for segment in frozen:
+    async def _back_in_segments(self) -> list[Segment]:
+        """Wait for the evacuations that were met; returns the segments of those that have failed.
+
+        The entries of the others are in clusters.
+        """
+        evacuating, self._evacuating = self._evacuating, []
+        failed = []
+        for segment in evacuating:
             while not segment.retired and any(e.state is State.FROZEN for e in segment.entries.values()):
-                self._room.clear()
-                await self._room.wait()
+                self._changed.clear()
+                await self._changed.wait()
             if not segment.retired:
-                thawed.append(segment)
-        return thawed
+                failed.append(segment)
+        return failed
 
     async def _from_journal(self, segments: Sequence[Segment]) -> AsyncGenerator[Picked, None]:
         for segment in segments:
@@ -134,10 +158,10 @@ class Picking:
             while selected and self._left:
                 part = selected[-AT_ONCE:]
                 del selected[-AT_ONCE:]
-                busy = {(each.spid, each.qid) for each in part if each.state in _IN_FLIGHT} - self._passed
-                self._passed |= busy
-                if segment not in self._frozen and any(each.state is State.FROZEN for each in part):
-                    self._frozen.append(segment)
+                busy = {(each.spid, each.qid) for each in part if each.state in _IN_FLIGHT} - self._in_flight
+                self._in_flight |= busy
+                if segment not in self._evacuating and any(each.state is State.FROZEN for each in part):
+                    self._evacuating.append(segment)
                 begun = self._shard.clock.monotonic()
                 yield self._part(await self._claims.entries(part), busy)
                 await self._yield_to_mail(begun, RESTS)
@@ -171,11 +195,11 @@ class Picking:
 
     # ------------------------------------------------------------ clusters
 
-    def _unseen(self) -> list[str]:
-        """Some clusters that may hold selected records."""
+    def _unsearched(self) -> list[str]:
+        """Some clusters that may hold selected records, and have not been searched."""
         names, octets = [], 0
         for state in self._shard.cluster_index.clusters.values():
-            if state.left and state.name not in self._seen and self._may_hold(state):
+            if state.left and state.name not in self._searched and self._may_hold(state):
                 names.append(state.name)
                 octets += state.size
                 if octets >= _OCTETS:
@@ -193,10 +217,13 @@ class Picking:
     async def _from_clusters(self, names: Sequence[str]) -> AsyncGenerator[Picked, None]:
         shard, index = self._shard, self._shard.cluster_index
         waiting: deque[Divided] = deque()
+        # 1. No claim reads them from here on.
         await self._claims.reserve(names)
         try:
+            # 2. Of each cluster the helper makes others: of changed records, and of the rest.
             await self._until_ready()
             waiting.extend(await self._divide([index.clusters[name] for name in names]))
+            # 3. A frame for each puts those in its place; several become durable together.
             while waiting:
                 await self._until_ready()
                 group = [waiting.popleft()]
@@ -216,8 +243,8 @@ class Picking:
     async def _until_ready(self) -> None:
         """Wait until the journal takes new work."""
         while not may_claim(self._shard):
-            self._room.clear()
-            await self._room.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     async def _divide(self, states: Sequence[ClusterState]) -> Sequence[Divided]:
         shard, settings = self._shard, self._shard.options.settings
@@ -283,7 +310,7 @@ class Picking:
             shard.cluster_index.replaced(old.name, divided.changed, divided.rest)
             shard.replaced = sequence + len(before)
             # A frame has not room for everything: then the rest is looked at again.
-            self._seen.update(each.name for each in (divided.changed if divided.more else made))
+            self._searched.update(each.name for each in (divided.changed if divided.more else made))
             for recipient in before:
                 shard.observer.amended(at, recipient, why)
 

@@ -1,8 +1,9 @@
-"""What a batch makes of records in clusters: by frames, whatever has room in one, and none of it lost."""
+"""What a batch makes of records in clusters, and what moves between them and the journal meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 import pytest
 
@@ -119,3 +120,39 @@ async def test_an_action_yields_to_mail_in_flight(rig: Rig, monkeypatch: pytest.
 async def settled(rig: Rig, part: Picked) -> None:
     why = Amended(batch=batch(Action.HOLD, rig.post))
     await rig.store.settle([Settlement(recipient=each, verdict=why) for each in part.recipients])
+
+
+async def test_a_record_that_is_loaded_and_evacuated_during_a_pick_is_picked(rig: Rig) -> None:
+    await rig.post.send("early@example.org")
+    await rig.evacuate()
+    await rig.post.send("late@example.org")
+    order = batch(Action.HOLD, rig.post)
+    changed = 0
+    searched_journal, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pick() -> None:
+        nonlocal changed
+        async with aclosing(rig.store.pick(Selection(), order)) as parts:
+            async for part in parts:
+                changed += len(part.recipients) + part.changed
+                await rig.store.settle(
+                    [Settlement(recipient=each, verdict=Amended(batch=order)) for each in part.recipients]
+                )
+                searched_journal.set()
+                await go_on.wait()
+
+    picking = asyncio.create_task(pick())
+    await searched_journal.wait()
+    [early] = await rig.post.claim_all()
+    await rig.store.park([early], rig.clock.now())
+    sealed = await rig.seal()
+    await rig.enrolled()
+    gate = rig.disk.block("*", "*/MANIFEST*")
+    evacuation = asyncio.create_task(rig.store._live.checkpointer.evacuate(sealed))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    go_on.set()
+    await turns()
+    gate.release()
+    await asyncio.gather(picking, evacuation)
+    assert changed == 2
+    assert areas(rig) == {Area.HELD: 2}
