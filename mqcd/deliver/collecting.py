@@ -37,7 +37,7 @@ from mqcd.deliver.routing.routing import Destination
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.smtp.exchange import Options, Result
 from mqcd.deliver.smtp.states import State
-from mqcd.deliver.standing import Standing, Taken
+from mqcd.deliver.standing import KeptBack, Standing
 from mqcd.deliver.terms import Terms
 
 AT_ONCE = 100
@@ -172,7 +172,7 @@ class Collecting:
         now = self._terms.clock.now()
         fresh: list[Recipient] = []
         left: list[Recipient] = []
-        taken = Taken()
+        kept = KeptBack()
         for each in found:
             # A client may have wanted it to be sent later (RFC 4865).
             if self._terms.rests or each.key in seen or each.envelope.release > now:
@@ -180,11 +180,11 @@ class Collecting:
             elif (rule := self._standing.find(each, hop)) is None or rule.action is RuleAction.SLOW:
                 fresh.append(each)
             else:
-                self._standing.take(rule, each, hop, self._terms.schedule.longest, taken)
+                self._standing.apply(rule, each, hop, self._terms.schedule.longest, kept)
         # Without the time until which a rule counts: the mail waits for its user, not for a turn.
-        left += [each for some in taken.parked.values() for each in some]
+        left += [each for some in kept.parked.values() for each in some]
         seen.update(each.key for each in left)
-        self._settling.take(Taken(settlements=taken.settlements))
+        self._settling.keep_back(KeptBack(settlements=kept.settlements))
         self._settling.park(left)
         return fresh
 

@@ -16,7 +16,7 @@ from mqcd.config.advice import Shaping
 from mqcd.core.model import Amended, Attempt, Phase, Recipient, Settlement
 from mqcd.core.ports import Resolver
 from mqcd.core.queueing.spid import format_spid
-from mqcd.core.selecting.rules import RuleAction, StandingRule
+from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.lane import Give
 from mqcd.deliver.lanes.scheduling import LaneTable
@@ -24,7 +24,7 @@ from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.routing.routing import Unroutable
 from mqcd.deliver.settling import Settling
-from mqcd.deliver.standing import Standing, Taken
+from mqcd.deliver.standing import KeptBack, Standing
 from mqcd.deliver.terms import Terms
 from mqcd.deliver.verdicts import INTERNAL, failure
 
@@ -100,11 +100,11 @@ class Placing:
     def place(self, claimed: Sequence[Recipient], content: bytes | None = None) -> None:
         """Put each recipient into its lane, at once or after its domain's route is looked up; `content`: of
         their one message, if it is at hand."""
-        taken = Taken()
-        gives = [give for each in claimed if (give := self._place(each, taken, content)) is not None]
+        kept = KeptBack()
+        gives = [give for each in claimed if (give := self._place(each, kept, content)) is not None]
         if gives:
             self._settling.give(*gives)
-        self._settling.take(taken)
+        self._settling.keep_back(kept)
 
     def asked(self) -> Mapping[str, tuple[int, int]]:
         """By domain whose route is being asked for: how many wait for it, and since when."""
@@ -120,10 +120,10 @@ class Placing:
             task.cancel()
         return [each for group in self._waiting.values() for each in group]
 
-    def _place(self, recipient: Recipient, taken: Taken, content: bytes | None) -> Give | None:
+    def _place(self, recipient: Recipient, kept: KeptBack, content: bytes | None) -> Give | None:
         try:
             if self._standing.stands and (batch := self._standing.acted(recipient)) is not None:
-                taken.settlements.append(Settlement(recipient=recipient, verdict=Amended(batch=batch)))
+                kept.settlements.append(Settlement(recipient=recipient, verdict=Amended(batch=batch)))
                 return None
             domain = recipient.lane_key
             if recipient.route:
@@ -131,8 +131,8 @@ class Placing:
             else:
                 known = self.router.known(recipient.envelope, domain)
             asks = known is None and self._standing.awaits_site(recipient)
-            rule = None if asks else self._ruled(recipient, known, taken)
-            if rule is not None and rule.action is not RuleAction.SLOW:
+            rule, is_kept = (None, False) if asks else self._judge(recipient, known, kept)
+            if is_kept:
                 return None
             suppressed = None if asks or recipient.attempts else self._suppressed
             if suppressed and (no := suppressed(recipient.address)):
@@ -162,19 +162,19 @@ class Placing:
         rule: StandingRule | None,
         content: bytes | None = None,
     ) -> Give | None:
-        """Put a recipient into its lane, unless the rule that counts for it keeps it back."""
+        """Put a recipient into its lane. `rule`: the one that slows it down."""
         if rule is not None:
-            if rule.action is not RuleAction.SLOW:
-                return None
             hop = self.router.slowed(hop, rule)
         return self._table.add(recipient, domain, hop, self._clock.monotonic(), content)
 
-    def _ruled(self, recipient: Recipient, hop: Hop | None, taken: Taken) -> StandingRule | None:
-        """The rule that counts for a recipient, and what it keeps back in `taken`."""
+    def _judge(
+        self, recipient: Recipient, hop: Hop | None, kept: KeptBack
+    ) -> tuple[StandingRule | None, bool]:
+        """The rule that counts for a recipient, and whether it keeps it back: then it is in `kept`."""
         rule = self._standing.find(recipient, hop) if self._standing.stands else None
-        if rule is not None:
-            self._standing.take(rule, recipient, hop, self._terms.schedule.longest, taken)
-        return rule
+        if rule is None:
+            return None, False
+        return rule, self._standing.apply(rule, recipient, hop, self._terms.schedule.longest, kept)
 
     async def _route(self, domain: str) -> None:
         try:
@@ -184,21 +184,21 @@ class Placing:
             route = Unroutable(reply=INTERNAL)
         recipients = self._waiting.pop(domain, [])
         self._asked_at.pop(domain, None)
-        taken = Taken()
+        kept = KeptBack()
         if isinstance(route, Unroutable):
             # Without a site, rules on sites say nothing.
-            rules = [self._ruled(each, None, taken) for each in recipients]
-            judged = zip(recipients, rules, strict=True)
-            failed = [each for each, rule in judged if rule is None or rule.action is RuleAction.SLOW]
+            failed = [each for each in recipients if not self._judge(each, None, kept)[1]]
             if failed:
                 self._fail(failed, domain, route.reply)
         else:
-            hops = [self.router.hop(each.envelope, domain, route) for each in recipients]
-            pairs = zip(recipients, hops, strict=True)
-            self._settling.give(
-                *[self._enter(each, domain, hop, self._ruled(each, hop, taken)) for each, hop in pairs]
-            )
-        self._settling.take(taken)
+            gives = []
+            for each in recipients:
+                hop = self.router.hop(each.envelope, domain, route)
+                rule, is_kept = self._judge(each, hop, kept)
+                if not is_kept:
+                    gives.append(self._enter(each, domain, hop, rule))
+            self._settling.give(*gives)
+        self._settling.keep_back(kept)
         self._changed()
 
     def _fail(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:

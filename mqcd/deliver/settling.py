@@ -19,7 +19,7 @@ from mqcd.deliver.recording import Recorder
 from mqcd.deliver.replying import Effect, by_rules
 from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.smtp.exchange import Outcome
-from mqcd.deliver.standing import Taken
+from mqcd.deliver.standing import KeptBack
 from mqcd.deliver.terms import Terms
 from mqcd.deliver.verdicts import failure, verdict_on
 
@@ -62,11 +62,11 @@ class Settling:
         """Give recipients back without a verdict, due again in `after` ms."""
         self._recorder.park(recipients, self._clock.now() + after if after else 0)
 
-    def take(self, taken: Taken) -> None:
+    def keep_back(self, kept: KeptBack) -> None:
         """Have recorded what standing rules make of recipients."""
-        if taken.settlements:
-            self._recorder.settle(taken.settlements)
-        for until, recipients in taken.parked.items():
+        if kept.settlements:
+            self._recorder.settle(kept.settlements)
+        for until, recipients in kept.parked.items():
             self._recorder.park(recipients, until)
 
     def unavailable(self, error: StoreUnavailable) -> None:

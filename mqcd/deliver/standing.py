@@ -34,8 +34,8 @@ class _Bar:
 
 
 @dataclass(slots=True)
-class Taken:
-    """Recipients that rules keep from an attempt."""
+class KeptBack:
+    """Recipients that rules keep from an attempt, and what becomes of them: see `Settling.keep_back`."""
 
     settlements: list[Settlement] = field(default_factory=list)
     parked: dict[int, list[Recipient]] = field(default_factory=dict)
@@ -115,28 +115,33 @@ class Standing:
         rule = self.find(recipient, hop)
         return hop.policy.rule != ("" if rule is None else rule.id)
 
-    def take(
-        self, rule: StandingRule, recipient: Recipient, hop: Hop | None, longest: int, taken: Taken
-    ) -> None:
-        """Do with a claimed recipient what the rule says. What is slowed goes on."""
+    def apply(
+        self, rule: StandingRule, recipient: Recipient, hop: Hop | None, longest: int, kept: KeptBack
+    ) -> bool:
+        """Whether the rule that counts for a claimed recipient keeps it back: then it is in `kept`.
+
+        What is slowed is not kept back. `hop`: None while it is not known; `longest`: the longest retry
+        delay, ms.
+        """
         slows = rule.action is RuleAction.SLOW
         if not slows or hop is not None:
             self.applied[rule.id] = self.applied.get(rule.id, 0) + 1
         if slows:
-            return
+            return False
         now = self._clock.now()
         batch = rule.batch(max(now, recipient.envelope.received), self._grace_ms)
         if batch is not None and applies(recipient, batch):
-            taken.settlements.append(Settlement(recipient=recipient, verdict=Amended(batch=batch)))
-            return
+            kept.settlements.append(Settlement(recipient=recipient, verdict=Amended(batch=batch)))
+            return True
         # A hold of mail that was started for its domain: it waits like other mail first.
         end = now if recipient.area is Area.HELD and batch is not None else rule.until or now + longest
-        taken.parked.setdefault(min(end, now + longest), []).append(recipient)
+        kept.parked.setdefault(min(end, now + longest), []).append(recipient)
         if rule.action is RuleAction.SUSPEND and self._bars_all(rule, recipient, hop):
             domain = recipient.domain
             whole = hop is not None and rule.where.fields == {SITE}
             self._bars[domain] = _Bar(rule, hop.destination.name if hop and whole else domain)
             self._until[domain] = min(end, now + LOOK_MS)
+        return True
 
     def _bars_all(self, rule: StandingRule, recipient: Recipient, hop: Hop | None) -> bool:
         """Whether the rule selects all mail of the recipient's domain."""
