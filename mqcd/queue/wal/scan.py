@@ -53,7 +53,7 @@ class Damage:
     start: int
     end: int
     ordinal: int
-    """Homes of this segment below it were made before."""
+    """Entries of this segment below it were placed before."""
     until: int
     """All of it was written at this time at the latest, ms."""
     records: int
@@ -161,7 +161,7 @@ def scan(
                         segment.path,
                         segment.number,
                         start,
-                        frame.body_at,
+                        frame.body_at + header.length,
                         header.ordinal,
                         header.at,
                         max(1, header.entries),

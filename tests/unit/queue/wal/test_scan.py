@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.core.errors import StoreDamaged
+from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.disk.durable import Disk
 from mqcd.disk.file_window import Window
 from mqcd.queue.format import frame, segment_header
 from mqcd.queue.format.frame import Kind
 from mqcd.queue.manifest.log import ManifestState
 from mqcd.queue.wal.chain import find_chain
-from mqcd.queue.wal.scan import Walk
+from mqcd.queue.wal.scan import Frame, Walk, scan
 from mqcd.queue.wal.segments import Segment
 from tests.unit.queue.support import OneFile
 
@@ -122,6 +122,22 @@ def test_a_bad_frame_before_a_known_end_is_damage() -> None:
     assert bodies == BODIES[:-1]
     [damage] = walk.damage
     assert (damage.start, damage.end) == (len(laid(before)), len(data))
+
+
+def test_a_frame_that_cannot_be_decoded_is_damage_with_its_body(tmp_path: Path) -> None:
+    parts = frames(BODIES)
+    path = tmp_path / "12.wal"
+    path.write_bytes(laid(parts))
+    read: list[bytes] = []
+
+    def apply(_segment: Segment, found: Frame) -> None:
+        if found.body == BODIES[1]:
+            raise DecodeError("no entry")
+        read.append(bytes(found.body))
+
+    [damage] = scan(Disk(), Segment(segment().header, path), apply, last=True)
+    assert read == [BODIES[0], *BODIES[2:]]
+    assert (damage.start, damage.end) == (len(laid(parts[:1])), len(laid(parts[:2])))
 
 
 def test_octets_behind_the_known_end_are_ignored() -> None:
