@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -9,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqcd.page import api, ui
-from mqcd.page.access.gate import Gate
-from mqcd.page.bounds import Bounds, refusal
+from mqcd.page.access.gate import STATIC, Gate
+from mqcd.page.bounds import API, Bounds, refusal
 from mqcd.page.parts import Parts
 
 
@@ -31,6 +33,9 @@ async def _refuse(request: Request, error: Exception) -> Response:
     """What no route takes."""
     if not isinstance(error, HTTPException):
         raise error
-    answer = refusal(request.scope["path"], error.status_code, error.detail)
+    path = request.scope["path"]
+    if error.status_code == HTTPStatus.NOT_FOUND and not path.startswith((API, STATIC)):
+        return ui.nothing_here(request)
+    answer = refusal(path, error.status_code, error.detail)
     answer.headers.update(error.headers or {})
     return answer

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
@@ -19,7 +23,7 @@ from mqcd.page.ui.queue.browser import Browser
 from mqcd.page.ui.queue.message import Messages
 from mqcd.page.ui.rules import Rules
 from mqcd.page.ui.server import ServerPages
-from mqcd.page.ui.templates import STATIC_FILES
+from mqcd.page.ui.templates import STATIC_FILES, render
 
 
 def routes(parts: Parts) -> list[BaseRoute]:
@@ -39,3 +43,9 @@ def routes(parts: Parts) -> list[BaseRoute]:
         *login_routes(parts.access),
         Mount(STATIC, StaticFiles(directory=STATIC_FILES)),
     ]
+
+
+def nothing_here(request: Request) -> Response:
+    """The answer to an address that names nothing."""
+    text = "There is no such page."
+    return render("refused.html", request, status=HTTPStatus.NOT_FOUND, text=text, back="/")

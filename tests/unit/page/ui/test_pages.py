@@ -25,6 +25,16 @@ def asked(site: Site, path: str) -> list[dict[str, Any]]:
     ]
 
 
+async def test_an_address_that_names_nothing_has_a_way_back(open_site: Site) -> None:
+    async with open_site.client() as client:
+        page, call, static = [await client.get(path) for path in ("/nosuch", "/v1/nosuch", "/static/nosuch")]
+    assert [each.status_code for each in (page, call, static)] == [404, 404, 404]
+    assert "There is no such page." in page.text
+    assert 'href="/"' in page.text
+    assert call.headers["content-type"] == "application/problem+json"
+    assert static.text == "Not Found\n"
+
+
 async def test_destinations_are_sorted_as_asked(open_site: Site) -> None:
     rows = [destination("b.test", waiting=1, suspended=False), destination("a.test", waiting=9)]
     open_site.control.answers["/v1/destinations"] = said(rows)
