@@ -180,10 +180,11 @@ class QueueStore(MailTaker, Protocol):
         it may name one of which `claim_held` gives nothing yet."""
 
     def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
-        """All recipients that match and that the batch applies to, some at a time, now in flight.
+        """All recipients that match and that the batch applies to, some at a time.
 
-        Each part is settled or parked before the next is asked for. What is accepted meanwhile is not part
-        of it. Raises StoreUnavailable.
+        A part's `recipients` are in flight, and are settled or parked before the next part is asked for.
+        Those that it counts as `changed` were never in flight: the store has changed them itself. What is
+        accepted meanwhile is not part of it. Raises StoreUnavailable.
         """
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:

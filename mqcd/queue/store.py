@@ -38,8 +38,8 @@ from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.parts import Parts
 from mqcd.queue.read_only import READ_ONLY
-from mqcd.queue.recovery.backlog import Backlog, bring_in
 from mqcd.queue.recovery.open import recover
+from mqcd.queue.recovery.replay import replay_chain
 from mqcd.queue.requests import look
 from mqcd.queue.requests.accept import Acceptance
 from mqcd.queue.requests.claim import Claims
@@ -49,6 +49,7 @@ from mqcd.queue.requests.upload import Staged
 from mqcd.queue.requests.write import Writer
 from mqcd.queue.wal.pending import FULL
 from mqcd.queue.wal.segment_states import Event
+from mqcd.queue.wal.segments import Segment
 from mqcd.queue.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -113,13 +114,13 @@ class ClusterStore:
         writer = Writer(shard, acceptance)
         checkpointer = Checkpointer(shard, writer, self._space)
         shard.time.look()
-        task = asyncio.ensure_future(self._bring_in(shard, checkpointer, recovered.backlog))
+        task = asyncio.ensure_future(self._replay(shard, checkpointer, recovered.chain))
         self._open = Parts(shard, acceptance, writer, Claims(shard), checkpointer, self._space, task)
 
-    async def _bring_in(self, shard: Shard, checkpointer: Checkpointer, backlog: Backlog) -> None:
+    async def _replay(self, shard: Shard, checkpointer: Checkpointer, chain: Sequence[Segment]) -> None:
         """What the last run left, while new mail is taken; then claims open."""
         try:
-            await bring_in(shard, backlog)
+            await replay_chain(shard, chain)
         except OSError as error:
             raise StoreUnavailable(f"the journal cannot be read: {describe(error)}") from error
         shard.ready = True

@@ -96,7 +96,7 @@ async def find(
 
 
 ARGUED = {
-    "queue.recovery.backlog._read: datasync": "twice is safer: the newest segment was synced when it was "
+    "queue.recovery.replay._read: datasync": "twice is safer: the newest segment was synced when it was "
     "found, and each other one was before the next began",
     "queue.roots.link_place: mkdir": "no mail hangs on a link to a shard: its next start makes it again, and "
     "shard 0 makes the directory durable itself",

@@ -38,6 +38,7 @@ ENDS_OF_BOUNCES = (Reported, Discarded)
 _TRIED = frozenset((Area.INCOMING, Area.DEFERRED, Area.HELD))
 """Areas of what can be delivered."""
 WITHOUT_ATTEMPT = (*ENDS_OF_BOUNCES, Amended, Purged)
+"""Verdicts to which no attempt leads."""
 
 
 def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:

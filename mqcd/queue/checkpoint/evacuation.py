@@ -9,7 +9,8 @@ C5  Free: once no reader holds a pin, what ended is removed and the slot is free
 
 Promise: nothing but the edit of C4 changes what the queue consists of. A step before it that fails leaves
 the segment as it was, to be tried again. However many entries a segment has, no turn of the loop handles more
-than `slices.AT_ONCE` of them, and counts are right at each moment between.
+than `slices.AT_ONCE` of them, and counts are right at each moment between. Only `_thaw`, after a failure,
+handles all in one turn: in slices it would meet entries that have been claimed or parked since.
 """
 
 from __future__ import annotations

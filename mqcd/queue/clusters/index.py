@@ -333,7 +333,7 @@ class ClusterIndex:
             self._rest[name] = state.cursor, rest
 
     def set_aside(self, name: str) -> None:
-        """A cluster cannot be read: offer it no more in this run. Its records stay counted."""
+        """Offer a cluster to no claim until `add`: it is unreadable or reserved. Its records stay counted."""
         state = self.clusters[name]
         if state.area in BY_DUE:
             heap = self._due[state.area]

@@ -2,12 +2,23 @@
 
     header   magic, length of the body, CRC, kind, number of entries, first ordinal, first sequence,
              synced sequence, time (ms)
-    body     submissions (ACCEPT, REPORT), then entries
+    body     by kind:
+
+| kind | body |
+|---|---|
+| ACCEPT | one submission; its record lines are entries, and so are the begins of attempts |
+| REPORT | number of submissions, the submissions, then entries |
+| BEGUN | destination, then begun entries |
+| TAKE | the cluster's new state (`Take`), then entries |
+| REPLACE | the cluster that ends and those in its place (`Replacement`), then entries |
+| SETTLE, PARK, CARRY, UNKNOWN | entries |
+| NOTE | empty |
 
 The CRC (zlib.crc32) covers epoch and segment number, which are not written, so that a frame of an
-earlier use of the slot never checks; then the header from the kind on, and the body. A frame holds for
-ever or not at all. Each entry has a sequence of its own; each entry that leaves a record alive has its
-ordinal in the segment: (segment, ordinal) is the record's home until a later entry names it as old home.
+earlier use of the file never checks; then the header from the kind on, and the body. A frame holds for
+ever or not at all. Each entry has a sequence and an ordinal of its own. Of an entry that is ALIVE, and of a
+record line of a submission, (segment, ordinal) is the record's location, until a later entry names it as the
+old one. The entries of a REPLACE frame are not alive: their records are in the clusters that it names.
 A frame without entries has a sequence too, and its header names the one behind it: so the sequence that a
 later frame knows to be synced covers it as any other. (Such frames of older versions took none.)
 
@@ -133,7 +144,7 @@ class Entry(NamedTuple):
     old_ordinal: int
     content: Locator
     line: bytes
-    """The record line: the new one when ALIVE, else the last one."""
+    """The record line: the new one when ALIVE and in REPLACE frames, else the last one."""
     note: bytes = b""
     """The verdict's details, see `mqcd.queue.format.verdict`."""
 

@@ -35,7 +35,7 @@ VERB_OF: dict[Mark, Verb] = {
     Mark.REDIRECTED: Verb.REDIRECTED,
     Mark.RESCHEDULED: Verb.RESCHEDULED,
 }
-"""Marks that are transitions; the others only move a record."""
+"""Marks that are transitions. Of the others PURGED ends a record, without an event; the rest move one."""
 
 
 def submissions(kind: Kind, body: memoryview) -> tuple[list[AcceptedPart], int]:

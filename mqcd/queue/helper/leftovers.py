@@ -1,5 +1,6 @@
 """What the last run left beside clusters and journal, removed at the start (step R4): unlisted clusters
 and key files, and temporary files. The spool's silos have the mark-and-sweep (`mqcd.queue.helper.sweep`).
+A cluster is listed here also if the MANIFEST does not list it, but a REPLACE frame has made it.
 
 Promise: a file with a name that is not the queue's stays, and is reported; unlisted clusters stay while a
 listed one is missing. Every step can be repeated.
@@ -89,7 +90,7 @@ def _remove_temps(disk: Disk, task: RemoveLeftovers) -> None:
 
 
 def _unlisted(disk: Disk, directory: Path, task: RemoveLeftovers, found: Leftovers) -> Iterator[Path]:
-    """The clusters in a directory that the MANIFEST does not list."""
+    """The clusters in a directory that are not listed."""
     for name in disk.names(directory):
         path = directory / name
         if _CLUSTER.fullmatch(name) is None:

@@ -1,8 +1,12 @@
-"""The MANIFEST: which clusters exist and where the journal begins, as a checksummed log of edits.
+"""The MANIFEST: clusters, key files and where the journal begins, as a checksummed log of edits.
 
-Promise: a cluster exists only if the MANIFEST says so, and what it says changes by whole edits: one line,
-one sync, and that sync is the commit. A torn last line is an edit that never happened. Any other damage
-raises StoreDamaged: a queue is never started empty because its list was unreadable.
+Promise: what it says changes by whole edits: one line, one sync, and that sync is the commit. A torn last
+line is an edit that never happened. Any other damage raises StoreDamaged: a queue is never started empty
+because its list was unreadable.
+
+The list alone does not say which clusters are part of the queue: REPLACE frames behind `replaced` have made
+others, which only the next edit of an evacuation lists (`wal.fold.Fold.clusters` gives both). No cluster is
+garbage for being unlisted alone.
 
 Each line is `CRC JSON\\n`, CRC the zlib.crc32 of the JSON text, 8 hex digits. The first line carries the
 format version and the whole state (a compacted log is just that line), the following ones are edits.

@@ -38,8 +38,8 @@ class Waiting:
     def __init__(self) -> None:
         self._fresh = ByTenant(_fresh_row)
         self._urgent = ByTenant(_fresh_row)
-        self._kept = 0
-        """Places, in eighths, that other new mail has not had yet."""
+        self._eighths = 0
+        """Eighths of a place that are still kept for other new mail."""
         self._mail = DueHeap(Area.INCOMING, Area.DEFERRED)
         self._passed_over = Buckets()
         self._bounces = Row(_is_bounce)
@@ -144,7 +144,7 @@ class Waiting:
 
     def urgent_share(self, room: int) -> int:
         """Of `room` places the part that urgent mail may take before older mail: seven in eight."""
-        kept, self._kept = divmod(self._kept + room, KEPT_FROM_URGENT)
+        kept, self._eighths = divmod(self._eighths + room, KEPT_FROM_URGENT)
         return room - kept
 
     def pop_due(

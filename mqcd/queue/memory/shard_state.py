@@ -1,7 +1,9 @@
 """The parts of one shard, and the few moves that an entry can make between them.
 
-Everything here happens on the event loop, and only after the frame that records it is durable: this is
-the memory's image of the disk. The frames are written by `queue.requests` and `queue.checkpoint`.
+Everything here happens on the event loop. `place`, `move`, `rest` and `end` come after the frame that records
+the move is durable, `evacuated` after the MANIFEST edit: so entries and counts are the memory's image of the
+disk. What is only under way (`active`, `arriving`, `reserved`, `moving_held`) is marked before, and a crash
+forgets it. The frames are written by `queue.requests` and `queue.checkpoint`.
 """
 
 from __future__ import annotations

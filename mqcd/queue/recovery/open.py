@@ -2,7 +2,7 @@
 
 R1 lock, names of the roots, MANIFEST, the chain of segments; R2 find where the newest of them ends, make
 what it holds durable, a new epoch: then the door may open. What the segments hold is read after that (R3,
-`queue.recovery.backlog`), so the time until then does not grow with the journal. Every step can be repeated:
+`queue.recovery.replay`), so the time until then does not grow with the journal. Every step can be repeated:
 after a crash in any of them the next start does them again.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,6 @@ from mqcd.queue.manifest import log as manifest_log
 from mqcd.queue.manifest.log import Manifest, ManifestState
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
-from mqcd.queue.recovery.backlog import Backlog
 from mqcd.queue.recovery.imports import name_events
 from mqcd.queue.spool.deleter import Deleter
 from mqcd.queue.spool.files import check_links
@@ -46,16 +46,16 @@ log = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _EPOCH_LEAP = 1 << 32
-RESIDENT_COST = 768
+ENTRY_OCTETS = 768
 """Octets of memory that an entry takes at rest, for dividing the budget; a test measures it."""
 
 
 @dataclass(slots=True)
 class Recovered:
-    """A shard that can take mail in, and what is still to be brought into it."""
+    """A shard that can take mail in, and the segments of the last run, which are still to be replayed."""
 
     shard: Shard
-    backlog: Backlog
+    chain: Sequence[Segment]
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ async def recover(
             manifest.close()
         raise
     shard.figures.recovery_ms = clock.monotonic() - begun
-    return Recovered(shard, Backlog(chain=image.chain))
+    return Recovered(shard, image.chain)
 
 
 def _read_disk(
@@ -226,7 +226,7 @@ def _assemble(
         epoch=state.epoch,
         sequence=state.sequence,
         capacity=settings.journal.segmentsize,
-        max_entries=max(256, settings.memorybudget // RESIDENT_COST // settings.journal.segments),
+        max_entries=max(256, settings.memorybudget // ENTRY_OCTETS // settings.journal.segments),
         seal_age=settings.journal.seal_age,
         figures=figures,
     )

@@ -7,7 +7,9 @@ first (`load`). A recipient whose domain is suspended is passed over: its entry 
 (`memory.buckets`).
 
 A claim ends when its room is full, when nothing is due, when it has passed over `PASSED_AT_ONCE` recipients,
-or when the journal takes no new work. One that ends early wakes the claimers, so that they claim again.
+or when the journal takes no new work. One that has passed over so many, or leaves overdue recipients for the
+next, wakes the claimers. One that ends because the journal takes nothing wakes none: they are woken when the
+journal takes work again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the frames of a journal amount to: the one interpreter of frames.
+"""What the frames of a journal amount to: the one place that says where records lie after them.
+
+What happened in them, event by event, `queue.events.lines` says; the verbs of both are those of
+`queue.format.transitions`.
 
 `Fold` reads segments, the oldest first, and keeps for each a `Homes`: the records that have their home there.
 A frame places records at ordinals of its own segment, gives up older homes, marks homes where an attempt

@@ -1,6 +1,12 @@
 """Frames on their way into the journal, and which of them may be refused. Pure bookkeeping.
 
 Requests fail and may be retried; records of events that have happened wait until they are written.
+
+| kinds | while the ring is full | while writing fails |
+|---|---|---|
+| HAPPENED | written | wait |
+| MORE | refused | refused |
+| BEGUN, CARRY, UNKNOWN | written | refused |
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ ALL = frozenset(Kind)
 HAPPENED = frozenset((Kind.SETTLE, Kind.PARK, Kind.REPORT, Kind.NOTE))
 """What must not be refused: it waits for as long as nothing can be written."""
 MORE = frozenset((Kind.ACCEPT, Kind.TAKE, Kind.REPLACE))
-"""New work: refused while the ring is full; all other frames record what has happened already."""
+"""New work: refused while the ring is full."""
 FULL = "the journal is full until older segments have been evacuated"
 """Why a segment that cannot begin refuses what it would hold."""
 

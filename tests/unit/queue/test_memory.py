@@ -13,7 +13,7 @@ from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.queue.memory.buckets import BACK_AT_ONCE
-from mqcd.queue.recovery.open import RESIDENT_COST
+from mqcd.queue.recovery.open import ENTRY_OCTETS
 from mqcd.queue.requests.claim import ASKED_AT_ONCE
 from mqcd.queue.requests.load import PASSED_AT_ONCE
 from mqcd.queue.wal.segments import JournalEntry
@@ -49,7 +49,7 @@ async def arrive(rig: Rig, *addresses: str) -> None:
 @pytest.mark.parametrize("asked", [True, False], ids=["claims", "nobody claims"])
 async def test_an_outage_stays_within_the_budget_while_mail_arrives(tmp_path: Path, asked: bool) -> None:
     rig = await Rig(tmp_path / "q", memorybudget=2 << 20).open()
-    most = (2 << 20) // RESIDENT_COST
+    most = (2 << 20) // ENTRY_OCTETS
     until = rig.clock.now() + HOUR
     skip = {"example.org": until}
     sent = 0
@@ -95,8 +95,8 @@ async def test_an_entry_takes_no_more_than_the_budget_counts_for_it(tmp_path: Pa
         # The first round fills what is kept whatever the number: caches, mail decoded for its first attempt.
         await arrived()
         before = await rested()
-        assert await arrived() - before < many * RESIDENT_COST
-        assert await rested() - before < many * RESIDENT_COST
+        assert await arrived() - before < many * ENTRY_OCTETS
+        assert await rested() - before < many * ENTRY_OCTETS
     finally:
         tracemalloc.stop()
     assert rig.shard.ring.entries == 2 * many

@@ -329,7 +329,7 @@ class _Survey:
             elif cluster.NAME.fullmatch(name) is None:
                 self._note(Kind.STRAY, path, "is none of the queue's files")
             elif str(path.relative_to(self._queue_root)) not in state.clusters:
-                self._note_orphan(path, "is not listed in the MANIFEST")
+                self._note_orphan(path, "is in neither the MANIFEST nor a frame that can be read")
 
     def _note_orphan(self, path: Path, text: str) -> None:
         if self._disk.measure(path) is None:

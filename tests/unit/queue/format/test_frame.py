@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.core.errors import DecodeError
+from mqcd.core.events import TRANSITIONS, Verb
 from mqcd.queue.format import frame, transitions
 from mqcd.queue.format.frame import BegunEntry, Entry, Kind, Locator, Mark, Take
 
@@ -171,3 +172,13 @@ def test_a_report_frame_is_submissions_and_then_entries() -> None:
     ]
     [(_, entry)] = transitions.entries(Kind.REPORT, body, offset, 1)
     assert entry == ENTRY
+
+
+def test_each_mark_but_four_has_a_verb() -> None:
+    silent = {Mark.TAKEN, Mark.CARRIED, Mark.PARKED, Mark.PURGED}
+    assert set(Mark) - transitions.VERB_OF.keys() == silent
+
+
+def test_each_verb_of_a_transition_is_recorded() -> None:
+    by_frame = {Verb.ACCEPTED, Verb.ATTEMPTED}
+    assert sorted(transitions.VERB_OF.values()) == sorted(TRANSITIONS - by_frame)

@@ -43,7 +43,11 @@ async def test_records_of_clusters_are_changed_without_the_journal(rig: Rig) -> 
     assert areas(rig) == {Area.DEFERRED: MANY // 2, Area.HELD: MANY // 2}
     assert not rig.shard.ring.entries
     assert rig.observer.count(Verb.HELD) == MANY // 2
-    assert survey(rig.disk, rig.options).ok
+    found = survey(rig.disk, rig.options)
+    unlisted = rig.shard.cluster_index.clusters.keys() - rig.shard.manifest.state.clusters.keys()
+    assert unlisted
+    assert found.ok
+    assert not {rig.queue / name for name in unlisted}.intersection(found.orphans)
     await rig.evacuate()
     assert rig.shard.manifest.state.replaced == rig.shard.replaced > 0
     assert survey(rig.disk, rig.options).ok

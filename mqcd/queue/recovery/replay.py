@@ -35,40 +35,35 @@ _MENDED_S = 5
 """How long, s, a start waits for a journal that has been given room: it tries a new segment after 1 s."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backlog:
-    """What the last run left."""
-
-    chain: Sequence[Segment]
-    """Its segments, oldest first."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was read of it."""
+    """What was read of the segments."""
 
     replay: LiveEntries
     entries: list[JournalEntry]
 
 
-async def bring_in(shard: Shard, backlog: Backlog) -> None:
-    """Bring it into the shard. Raises OSError, StoreDamaged."""
+async def replay_chain(shard: Shard, chain: Sequence[Segment]) -> None:
+    """Bring what the segments of the last run hold into the shard; `chain` has the oldest first.
+
+    Raises OSError, StoreDamaged.
+    """
     loop = asyncio.get_running_loop()
-    found = await loop.run_in_executor(shard.executor, _read, shard, backlog)
+    found = await loop.run_in_executor(shard.executor, _read, shard, chain)
     replay = found.replay
     await _with_reserve(
-        shard, lambda: loop.run_in_executor(shard.executor, _quarantine, shard, backlog, replay.damage)
+        shard, lambda: loop.run_in_executor(shard.executor, _quarantine, shard, chain, replay.damage)
     )
     shard.figures.quarantined += len(replay.damage)
-    cut_off = await _place_entries(shard, backlog, found.entries)
+    cut_off = await _place_entries(shard, chain, found.entries)
     _place_clusters(shard, replay)
     await _with_reserve(shard, lambda: salvage(shard, replay, cut_off))
     await _with_reserve(shard, lambda: note_unknown(shard, [entry for entry in cut_off if entry.begun]))
-    totals = sum([segment.totals for segment in backlog.chain], shard.manifest.state.totals)
+    totals = sum([segment.totals for segment in chain], shard.manifest.state.totals)
     shard.figures.hidden = totals[Verb.OUTCOME_UNKNOWN] + len(cut_off)
 
 
-def _read(shard: Shard, backlog: Backlog) -> _Found:
+def _read(shard: Shard, chain: Sequence[Segment]) -> _Found:
     """Runs in a thread: nothing else reads or changes these segments meanwhile.
 
     A newer program's clusters are refused before anything is written on what stands beside them.
@@ -77,19 +72,19 @@ def _read(shard: Shard, backlog: Backlog) -> _Found:
     state = shard.manifest.state
     for cluster in state.clusters.values():
         check_version(disk, shard.queue_root / cluster.name, state.writer)
-    for segment in backlog.chain:
+    for segment in chain:
         # What a killed process wrote may be in the page cache only; from here on it counts.
         disk.datasync(segment.fd)
-        replay.read(disk, segment, last=segment is backlog.chain[-1])
+        replay.read(disk, segment, last=segment is chain[-1])
         segment.totals = replay.totals[segment.number]
     # No submission with a key is taken before this has ended.
     shard.keys.load(replay.keys, tuple(state.keys.values()))
-    return _make_entries(backlog, replay)
+    return _make_entries(chain, replay)
 
 
-def _quarantine(shard: Shard, backlog: Backlog, damage: Sequence[Damage]) -> None:
+def _quarantine(shard: Shard, chain: Sequence[Segment], damage: Sequence[Damage]) -> None:
     """Copy damaged stretches to the quarantine. Runs in a thread."""
-    files = {segment.number: segment.fd for segment in backlog.chain}
+    files = {segment.number: segment.fd for segment in chain}
     for stretch in damage:
         data = shard.disk.pread(files[stretch.segment], stretch.end - stretch.start, stretch.start)
         if stretch.start + len(data) < stretch.end:
@@ -101,16 +96,16 @@ def _quarantine(shard: Shard, backlog: Backlog, damage: Sequence[Damage]) -> Non
         to_quarantine(shard.disk, shard.queue_root, name, stretch.start, data, stretch.records)
 
 
-def _make_entries(backlog: Backlog, replay: LiveEntries) -> _Found:
+def _make_entries(chain: Sequence[Segment], replay: LiveEntries) -> _Found:
     entries = []
-    for entry in replay.entries({segment.number: segment for segment in backlog.chain}):
+    for entry in replay.entries({segment.number: segment for segment in chain}):
         entry.raw = b""
         entries.append(entry)
     return _Found(replay, entries)
 
 
 async def _place_entries(
-    shard: Shard, backlog: Backlog, entries: Sequence[JournalEntry]
+    shard: Shard, chain: Sequence[Segment], entries: Sequence[JournalEntry]
 ) -> list[JournalEntry]:
     """Put the entries into memory. Returns the ones whose attempt a crash cut off (outcome unknown)."""
     cut_off = []
@@ -127,7 +122,7 @@ async def _place_entries(
             else:
                 waiting.add(entry)
     # In the order of arrival: what has come meanwhile stands behind what was there.
-    newest = backlog.chain[-1].number if backlog.chain else 0
+    newest = chain[-1].number if chain else 0
     for segment in shard.ring:
         if segment.number > newest:
             for entry in segment.entries.values():
