@@ -1,9 +1,10 @@
 """One server: every part made and wired, and the order in which they start, reload and stop.
 
 Start: bind all ports without serving them; the caller drops privileges; listen (the doors answer 4xx, /readyz
-503); `open` lists the steps that follow, and `stop` those of a stop, each with the reason for its place. Each
-step of a stop has a limit; all fit in 10 s. What a limit cuts off is what a crash would have left: the next
-start recovers it.
+503); `open` lists the steps that follow, and `stop` those of a stop, each with the reason for its place. In a
+stop each wait for mail, reports, the queue or the audit log has a limit. Other steps (tasks to be cancelled,
+ports, processes beside the server) have none here: if one hangs, `host.cutter` ends the process. What is cut
+off is what a crash would have left: the next start recovers it.
 
 Settings read: all. A start raises ConfigError (an address that cannot be bound, with its place in the file),
 StoreBusy, StoreDamaged; `stop` then stops what was started.

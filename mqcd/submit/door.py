@@ -12,8 +12,8 @@
   the replies to messages that are being committed. What is not done after `grace` ms is cut off.
 * `close_door` and `open_door` refuse and admit new mail (4xx at MAIL) while sessions go on.
 * `suppress` refuses recipients by a list, in all sessions, from the next RCPT on.
-* `reload` takes over new <server> and <ssl> blocks: sessions that begin later go by them, and messages of
-  earlier ones by the limits on content. Name, interface and port stay.
+* `reload` takes over new <server> and <ssl> blocks for sessions that begin later; earlier ones keep the rules
+  and limits that they have announced. Name, interface and port stay.
 Settings read: interface, port, name, timeout, maxpeerconnections, relay_clients, users, and those of
 `dialogue`, `intake`, `policy`.
 """

@@ -21,7 +21,7 @@ async def watch(load: Load, refusing: Callable[[], str], clock: Clock) -> None:
     while True:
         # Other systems do not say it this way: there the doors go by the rest.
         with suppress(OSError):
-            load.remember(*memory())
+            load.memory_is(*memory())
         load.refusing = refusing()
         await clock.sleep(_INTERVAL_MS)
 

@@ -1,8 +1,9 @@
 """A worker: one connection of a lane, opened, used for job after job, kept a while, closed.
 
-Guarantees: each job that it takes ends settled, put back or parked; an internal error is logged and costs the
-job at hand one deferral (4.3.0) and this connection, nothing else.
-Settings read: deliver maxmessages, maxconntime, maxidletime, client.
+Guarantees: each job that it takes ends settled, put back or parked, but for one that a stop cancels between
+final dot and reply: the store's next start records its outcome as unknown. An internal error is logged and
+costs the job at hand one deferral (4.3.0) and this connection, nothing else.
+Settings read: deliver maxmessages, maxconntime, maxidletime.
 """
 
 from __future__ import annotations

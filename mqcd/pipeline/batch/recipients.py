@@ -33,7 +33,7 @@ from mqcd.pipeline.workers.parts import publish
 
 
 def open_files(work: Work) -> list[str]:
-    """Files of recipients who were open before this batch."""
+    """Files of recipients that were open before this batch."""
     return [file for file in work.store.files("recipients") if is_state(file, OPEN)]
 
 
@@ -64,7 +64,7 @@ def _new_states(work: Work, arrived: Arrived) -> DataFrame | None:
 
 
 def _merge(work: Work, arrived: Arrived, rows: DataFrame) -> set[str]:
-    """Have the workers fold rows and write recipients. Gives the days of recipients of whom more may be
+    """Have the workers fold rows and write recipients. Gives the days of recipients of which more may be
     known in files that were not read."""
     merged = merging(work.staging.path, arrived.aged)
     found = rows.mapInArrow(merged, MERGED_DDL).collect()
@@ -73,7 +73,7 @@ def _merge(work: Work, arrived: Arrived, rows: DataFrame) -> set[str]:
 
 
 def _revise(work: Work, arrived: Arrived, days: Iterable[str]) -> None:
-    """Events of recipients who were done or old already: the files that hold those are written anew."""
+    """Events of recipients that were done or old already: the files that hold those are written anew."""
     days = set(days)
     staged = work.staging.came("recipients")
     fresh = [path for path in staged if not is_state(path, DONE)]

@@ -36,7 +36,7 @@ _MEMORY = "spark.driver.memory"
 """Above 32 GB Java keeps addresses in another form, and classes too."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _FEW: Mapping[str, str] = {_PARTITIONS: "1", "spark.sql.files.minPartitionNum": "2"}
-"""What little work gets by with."""
+"""Settings of jobs with little to do, see `little_work`."""
 
 
 _JAVA = (

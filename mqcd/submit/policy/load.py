@@ -148,7 +148,7 @@ class Load:
             del self._coming[session]
         return len(self._begun) + len(self._coming) < self.window
 
-    def remember(self, available: int, total: int) -> None:
+    def memory_is(self, available: int, total: int) -> None:
         """Octets of memory that are left, and in all."""
         self.delay = MOST_DELAY_MS if available * 100 < total * _SLOW_PERCENT else 0
         self._memory_short = available * 100 < total * _REFUSE_PERCENT

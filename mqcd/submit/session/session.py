@@ -10,7 +10,7 @@
 
 `link_states` has the states of the connection, `esmtp.states` those of the dialogue.
 
-Logging: one line per session at its end (level debug), faults with their traceback; never contents.
+Logging: one line per session as it leaves its door (level debug), faults with their traceback; no contents.
 """
 
 from __future__ import annotations
@@ -436,7 +436,6 @@ class Session(asyncio.Protocol):
         self._write()
         self.transport.close()
         self.wire.owe()
-        log.debug("from %s: %d messages", self.client, self._dialogue.messages, extra=self._extra)
 
     def _write(self) -> None:
         if self._out:
@@ -446,4 +445,5 @@ class Session(asyncio.Protocol):
 
     def _leave(self) -> None:
         if self._link is Link.GONE and self._task is None:
+            log.debug("from %s: %d messages", self.client, self._dialogue.messages, extra=self._extra)
             self._host.leave(self)

@@ -132,7 +132,7 @@ def test_who_leaves_the_line_gets_no_place() -> None:
 )
 def test_memory(percent: int, delay: int, code: int) -> None:
     load = Load(FakeClock().monotonic)
-    load.remember(percent << 20, 100 << 20)
+    load.memory_is(percent << 20, 100 << 20)
     refusal, closed = load.refusal(), load.closed()
     assert load.delay == delay
     assert (refusal[1].code if refusal else 0) == code

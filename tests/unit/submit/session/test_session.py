@@ -91,3 +91,13 @@ async def test_a_fault_of_ours_is_answered_and_logged(caplog: pytest.LogCaptureF
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert [record.__dict__["session"].partition("-")[0] for record in caplog.records] == ["test"]
     assert house.reasons() == ["fault"]
+
+
+@pytest.mark.parametrize("said", [b"QUIT\r\n", b"NOOP\r\n"], ids=["after QUIT", "without"])
+async def test_each_session_logs_its_end_once(said: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", logger="mqcd.submit.session.session")
+    session, _ = connect(House(server()))
+    session.data_received(said)
+    assert caplog.messages == []
+    session.connection_lost(None)
+    assert caplog.messages == ["from 192.0.2.1: 0 messages"]
