@@ -6,7 +6,8 @@ The cluster index changes only when that frame is durable (`advance`), so it alw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -99,6 +100,8 @@ class ClusterIndex:
         self._rushes: dict[str, list[_Rush]] = {}
         self._coming: dict[int, list[tuple[Chosen, int]]] = {}
         """By segment that is being evacuated: what of it is due from when on."""
+        self._notes: list[dict[str, Collection[str]]] = []
+        """What `noting_divisions` gives."""
 
     def add(self, state: ClusterState) -> None:
         """A cluster exists now, or has a new state."""
@@ -248,11 +251,23 @@ class ClusterIndex:
             if (state := self.clusters.get(name)) is not None:
                 self.add(state)
 
-    def replaced(self, name: str, changed: Iterable[ClusterState], rest: Iterable[ClusterState]) -> None:
+    @contextmanager
+    def noting_divisions(self) -> Generator[Mapping[str, Collection[str]]]:
+        """In the block, by cluster that is replaced, the names of those that have taken its place."""
+        note: dict[str, Collection[str]] = {}
+        self._notes.append(note)
+        try:
+            yield note
+        finally:
+            self._notes = [each for each in self._notes if each is not note]
+
+    def replaced(self, name: str, changed: Sequence[ClusterState], rest: Sequence[ClusterState]) -> None:
         """These clusters have taken the place of a reserved one, which ends as one that was taken from.
 
         What of the rest was to be due earlier still is.
         """
+        for note in self._notes:
+            note[name] = [state.name for state in (*changed, *rest)]
         rushes = self._rushes.pop(name, ())
         latest = self._latest.pop(name, None)
         self.advance(replace(self.clusters[name], cursor=self.clusters[name].size, left=0, octets=0))

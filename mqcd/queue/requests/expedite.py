@@ -9,7 +9,7 @@ taken into the journal as claims have room; the others wait there for their own 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from enum import Enum, auto
@@ -77,6 +77,15 @@ class Expediting:
 
     async def run(self) -> Expedited:
         """Do it. Raises StoreUnavailable."""
+        with self._shard.cluster_index.noting_divisions() as heirs:
+            await self._look_everywhere(heirs)
+        if not self._dry_run:
+            self._shard.notify()
+        domains = None if self._many else frozenset(self._domains)
+        return Expedited(matched=self._matched, changed=self._changed, domains=domains)
+
+    async def _look_everywhere(self, heirs: Mapping[str, Collection[str]]) -> None:
+        """`heirs`: what has taken the place of clusters that a batch has divided meanwhile."""
         shard = self._shard
         # What is evacuated from now on is met in the journal, and must not be counted a second time.
         names = set(shard.cluster_index.clusters)
@@ -87,12 +96,12 @@ class Expediting:
                     names |= shard.cluster_index.of_segment(segment.number)
                 else:
                     await self._look_through(segment)
-        for name in names:
-            await self._look_into(name)
-        if not self._dry_run:
-            shard.notify()
-        domains = None if self._many else frozenset(self._domains)
-        return Expedited(matched=self._matched, changed=self._changed, domains=domains)
+        waiting, seen = list(names), set(names)
+        while waiting:
+            name = waiting.pop()
+            if not await self._look_into(name, heirs):
+                waiting += [each for each in heirs[name] if each not in seen]
+                seen.update(heirs[name])
 
     async def _look_through(self, segment: Segment) -> None:
         moving = False
@@ -147,24 +156,30 @@ class Expediting:
             log.error("a record of %016X was left out of a retry: %s", entry.spid, error)
             return False
 
-    async def _look_into(self, name: str) -> None:
+    async def _look_into(self, name: str, heirs: Container[str]) -> bool:
+        """False when it has been divided before it was looked through."""
         shard = self._shard
         state = shard.cluster_index.clusters.get(name)
+        if name in heirs:
+            return False
         if state is None or not state.left or state.area not in _WAITING or not self._left:
-            return
+            return True
         try:
             found = await in_thread(
                 shard.executor, shard.cluster_index.look, state, self._chosen, self._now, self._left
             )
         except (OSError, DecodeError) as error:
             if name not in shard.cluster_index.clusters:
-                return
+                return name not in heirs
             text = describe(error) if isinstance(error, OSError) else str(error)
             log.error("cluster %s was left out of a retry: %s; run `mqcd fsck`", name, text)
-            return
+            return True
+        if name in heirs:
+            return False
         self._count(found.matched, found.later, found.domains)
         if not self._dry_run and found.later:
             shard.cluster_index.expedite(name, self._chosen, self._now, found.end)
+        return True
 
     def _count(self, matched: int, later: int, domains: AbstractSet[str]) -> None:
         self._matched += matched

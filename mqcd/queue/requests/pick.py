@@ -18,6 +18,7 @@ one to the other during the first, in the segments that are newer, and in cluste
 | an evacuation makes clusters | goes on until all are searched |
 | a claim wants a cluster that is to be divided | reserves clusters first, and waits for that claim |
 | a frame fails | raises StoreUnavailable; the new clusters go when the frame can no longer count |
+| the helper finds no room, or another fault of the disk | raises StoreUnavailable; nothing has changed |
 | it is cancelled | waits for its frames, and gives clusters back |
 | the journal takes no new work | waits before it goes on with clusters |
 
@@ -40,6 +41,7 @@ from mqcd.core.ports import Picked
 from mqcd.core.queueing.amendment import APPLIES_TO, applies
 from mqcd.core.selecting.pattern import fits
 from mqcd.core.selecting.selection import Selection
+from mqcd.disk.durable import describe
 from mqcd.disk.uncancellable import uncancellable
 from mqcd.queue.clusters.file import queue_of
 from mqcd.queue.format import record
@@ -62,6 +64,7 @@ RESTS = 4
 """Of entries of the journal the loop does all of the work: it takes a fifth of the time beside mail."""
 RESTS_OF_CLUSTERS = 2
 """Of clusters it does little; helper and disk are what mail would have to wait for."""
+MOST_REST_MS = 10_000
 TOGETHER = 2000
 """Recipients in clusters whose frames become durable together, at least."""
 _OCTETS = 8 << 20
@@ -130,10 +133,13 @@ class Picking:
             await self._yield_to_mail(begun, RESTS_OF_CLUSTERS)
 
     async def _yield_to_mail(self, begun: int, times: int) -> None:
-        """While mail is in flight, rest so many times as long as the work since `begun` took, ms."""
+        """While mail is in flight, rest so many times as long as the work since `begun` took, ms.
+
+        What took long has waited for a disk or for room: there is a longest rest.
+        """
         took = self._shard.clock.monotonic() - begun
         if took and self._shard.active:
-            await self._shard.clock.sleep(took * times)
+            await self._shard.clock.sleep(min(took * times, MOST_REST_MS))
 
     # ------------------------------------------------------------ the journal
 
@@ -222,7 +228,9 @@ class Picking:
         try:
             # 2. Of each cluster the helper makes others: of changed records, and of the rest.
             await self._until_ready()
-            waiting.extend(await self._divide([index.clusters[name] for name in names]))
+            # One that a claim has emptied before it was reserved may have ended meanwhile.
+            states = [index.clusters[name] for name in names if name in index.clusters]
+            waiting.extend(await self._divide(states))
             # 3. A frame for each puts those in its place; several become durable together.
             while waiting:
                 await self._until_ready()
@@ -262,7 +270,10 @@ class Picking:
             granularity=settings.retry_granularity,
             holding=shard.options.schedule.holding,
         )
-        done = cast("Divisions", await shard.helper.run(task))
+        try:
+            done = cast("Divisions", await shard.helper.run(task))
+        except OSError as error:
+            raise StoreUnavailable(f"clusters cannot be changed: {describe(error)}") from error
         for text in done.unread:
             log.error("batch %s leaves out a cluster: %s; run `mqcd fsck`", self._batch.id, text)
         shard.divisions += sum(len(each.changed) + len(each.rest) for each in done.divided)
@@ -273,10 +284,17 @@ class Picking:
 
         How many recipients that has changed, and why not more.
         """
-        frames = []
-        for each in group:
-            before = [record.parse(text) async for part in slices(each.before) for text in part]
-            frames.append(self._append(each, before))
+        changes: list[tuple[Divided, list[Recipient]]] = []
+        try:
+            for each in group:
+                before = [record.parse(text) async for part in slices(each.before) for text in part]
+                changes.append((each, before))
+        except BaseException:
+            for each in group:
+                self._drop(each)
+            raise
+        # In one turn: as soon as there is one, a cancellation waits for its end.
+        frames = [self._append(each, before) for each, before in changes]
         together = asyncio.gather(*frames, return_exceptions=True)
         try:
             ends = await asyncio.shield(together)

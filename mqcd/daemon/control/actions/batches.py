@@ -274,7 +274,8 @@ class Batches:
             ):
                 await self._settle([Settlement(recipient=each, verdict=Purged()) for each in found])
                 # It takes a fifth of the time: a batch may have removed all that waited.
-                await self._clock.sleep(_PURGE_RESTS * (self._clock.monotonic() - begun))
+                took = self._clock.monotonic() - begun
+                await self._clock.sleep(min(_PURGE_RESTS * took, _PURGE_MS))
                 begun = self._clock.monotonic()
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mqcd.core.model import Action
 from mqcd.core.selecting.selection import Selection
 from tests.contract.harness import HOUR
-from tests.contract.mail import deferred
+from tests.contract.mail import batch, carry_out, deferred
+from tests.fakes.clock import turns
 from tests.unit.queue.support import Rig
 
 COUNT = 600
@@ -106,3 +109,37 @@ async def test_a_cluster_that_cannot_be_read_is_left_out(rig: Rig, caplog: pytes
     done = await rig.store.expedite(Selection(domain="x.example"))
     assert done.matched == COUNT
     assert name in caplog.text
+
+
+async def test_what_a_batch_divides_before_it_is_looked_into_is_due(rig: Rig) -> None:
+    await put_off(rig, "x", "y")
+    await rig.evacuate()
+    await rig.post.send("new@z.example")
+    async with rig.shard.retiring:
+        # It knows which clusters there are, and waits for the journal.
+        retrying = asyncio.ensure_future(rig.store.expedite(Selection()))
+        await turns()
+        order = batch(Action.HOLD, rig.post)
+        assert await carry_out(rig.store, order, Selection(domain="x.example")) == (COUNT // 2, 0)
+    done = await retrying
+    assert (done.matched, done.changed) == (1 + COUNT // 2, COUNT // 2)
+    assert await claimed(rig) == {"new@z.example", *(f"r{number}@y.example" for number in range(COUNT // 2))}
+
+
+async def test_what_a_batch_divides_while_it_is_looked_into_is_due_and_counts_once(rig: Rig) -> None:
+    await put_off(rig, "x", "y")
+    await rig.evacuate()
+    index = rig.shard.cluster_index
+    [name] = index.clusters
+    gate = rig.disk.block("pread", f"*/{name}")
+    retrying = asyncio.ensure_future(rig.store.expedite(Selection(domain="y.example")))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    state = index.clusters[name]
+    lines = (rig.queue / name).read_bytes()
+    rest = replace(state, name=name.replace(".mqc", "1.mqc"))
+    (rig.queue / rest.name).write_bytes(lines)
+    index.replaced(name, (), (rest,))
+    gate.release()
+    done = await retrying
+    assert (done.matched, done.changed) == (COUNT // 2, COUNT // 2)
+    assert await claimed(rig) == {f"r{number}@y.example" for number in range(COUNT // 2)}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Sequence
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,7 @@ from mqcd.core.model import Action, Amended, Area, Settlement
 from mqcd.core.ports import Picked
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.admin.fsck.survey import survey
+from mqcd.queue.memory import slices
 from mqcd.queue.requests import pick
 from tests.contract.harness import HOUR
 from tests.contract.mail import batch, carry_out, deferred
@@ -160,3 +164,79 @@ async def test_a_record_that_is_loaded_and_evacuated_during_a_pick_is_picked(rig
     await asyncio.gather(picking, evacuation)
     assert changed == 2
     assert areas(rig) == {Area.HELD: 2}
+
+
+async def test_a_disk_that_takes_no_cluster_leaves_all_as_it_was(rig: Rig) -> None:
+    await in_clusters(rig)
+    before = await rig.post.scan()
+    order = batch(Action.HOLD, rig.post)
+    rig.disk.fail("*", "*.tmp", code=errno.ENOSPC)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        await carry_out(rig.store, order)
+    assert await rig.post.scan() == before
+    assert await carry_out(rig.store, order) == (MANY, 0)
+
+
+async def test_a_cluster_may_end_before_a_pick_comes_to_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await in_clusters(rig)
+    rig.clock.advance(10 * HOUR)
+    claims = rig.store._live.claims
+    reserve = claims.reserve
+
+    async def reserve_late(names: Sequence[str]) -> None:
+        assert len(await rig.post.claim_all()) == MANY
+        await rig.evacuate()
+        await reserve(names)
+
+    monkeypatch.setattr(claims, "reserve", reserve_late)
+    assert await carry_out(rig.store, batch(Action.HOLD, rig.post)) == (0, MANY)
+
+
+async def test_a_cancelled_pick_waits_for_each_of_its_frames(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await in_clusters(rig)
+    await in_clusters(rig)
+    assert len(rig.clusters()) == 2
+    monkeypatch.setattr(slices, "AT_ONCE", 5)
+    appended = asyncio.Event()
+    append = rig.shard.journal.append
+
+    def appending(*args: Any) -> asyncio.Future[None]:
+        appended.set()
+        return append(*args)
+
+    monkeypatch.setattr(rig.shard.journal, "append", appending)
+    gate = rig.disk.block("datasync", "*/journal/*")
+    picking = asyncio.ensure_future(carry_out(rig.store, batch(Action.HOLD, rig.post)))
+    await appended.wait()
+    picking.cancel()
+    await turns()
+    assert not picking.done()
+    rig.clock.advance(10 * HOUR)
+    claiming = asyncio.ensure_future(rig.post.claim_all())
+    await turns()
+    gate.release()
+    with pytest.raises(asyncio.CancelledError):
+        await picking
+    assert await claiming == []
+    assert areas(rig) == {Area.HELD: 2 * MANY}
+
+
+async def test_a_rest_does_not_last_longer_for_a_disk_that_was_slow(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pick, "AT_ONCE", 10)
+    await rig.post.send(*(f"u{number}@x.example" for number in range(20)))
+    [*others, flying] = await rig.post.claim_all()
+    await rig.store.park(others, 0)
+    parts = rig.store.pick(Selection(), batch(Action.HOLD, rig.post))
+    await settled(rig, await anext(parts))
+    rig.clock.advance(HOUR)
+    following = asyncio.ensure_future(anext(parts))
+    await turns()
+    assert not following.done()
+    rig.clock.advance(pick.MOST_REST_MS)
+    await settled(rig, await following)
+    await parts.aclose()
+    assert rig.store.in_flight(flying)
