@@ -151,8 +151,9 @@ class Slots:
 
     @property
     def wanted(self) -> bool:
-        """Whether some lane stands in line for one, idle or new."""
-        return bool(self._turns)
+        """Whether some lane stands in line for one, idle or new, or is held back until there is room: what
+        ends may have made some."""
+        return bool(self._turns or self._held or self._held_new)
 
     @property
     def scarce(self) -> bool:

@@ -76,6 +76,20 @@ def test_who_was_held_back_is_asked_again_when_there_is_room() -> None:
     assert not slots.refuses(other, 0, single=False)
 
 
+def test_who_is_held_back_wants_a_connection_though_it_stands_in_no_line() -> None:
+    slots, known, other = Slots(Turns(), 2), lane(), lane(took=5000)
+    slots.judge(known, 0)
+    slots.opened(known)
+    assert slots.refuses(other, 0, single=False)
+    known.pace.measure(50, 0)
+    known.on(Event.PASS)
+    # What is in doubt holds less: nothing but a look of the table tells the other one.
+    slots.judge(known, 0)
+    assert slots.wanted
+    assert list(slots.released()) == [other]
+    assert not slots.wanted
+
+
 def test_nothing_waits_for_a_lane_that_was_released_otherwise() -> None:
     slots, slow, other = Slots(Turns(), 2), lane(took=5000), lane(took=5000)
     slots.judge(slow, 0)
