@@ -26,6 +26,7 @@ from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resol
 from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.selecting.rules import StandingRule
+from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.tracing import Traces
 from mqcd.deliver.collecting import Collecting
 from mqcd.deliver.connection.connecting import Connector
@@ -159,9 +160,10 @@ class Deliverer:
         self._place_all_anew()
         return freed
 
-    def act(self, keys: Collection[tuple[int, int]], batch: Batch) -> None:
-        """Have an operator's batch reach recipients in flight (SPID and QID) that are not delivered first."""
-        self._standing.act(keys, batch)
+    def act(self, keys: Collection[tuple[int, int]], batch: Batch, selection: Selection) -> None:
+        """Have an operator's batch on a selection reach recipients of it that are in flight (SPID and QID)
+        and not delivered first."""
+        self._standing.act(keys, batch, selection)
         self._place_all_anew()
 
     def _place_all_anew(self) -> None:

@@ -7,13 +7,14 @@ parked, for the longest retry delay at most, and then judged again. A rule that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from mqcd.core.model import Action, Amended, Area, Batch, Recipient, Settlement
 from mqcd.core.ports import Clock
-from mqcd.core.queueing.amendment import ENDS, applies
+from mqcd.core.queueing.amendment import ENDS, amended, applies
 from mqcd.core.selecting.rules import SITE, RuleAction, RuleSet, StandingRule
+from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.routing.policy import Hop
 
 LOOK_MS = 15 * 60_000
@@ -46,34 +47,41 @@ class Standing:
     """One per deliverer. Times are wall time, ms.
 
     Operators' actions on recipients in flight are like rules for these: what waits for its turn is not tried,
-    and what an attempt leaves in the queue is not tried again. They are kept until this process ends.
+    and what an attempt leaves in the queue is not tried again. They are kept until this process ends, those
+    of a rule until the rule does. A later release lets go what it would have released.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.rules = RuleSet()
-        self._any = False
-        """Whether there is any rule."""
+        self._ids: Set[str] = frozenset()
+        """Of these rules."""
         self._grace_ms = 0
         self._bars: dict[str, _Bar] = {}
         self._until: dict[str, int] = {}
         """Until when each of the same domains is passed over."""
         self._acts: dict[tuple[int, int], Batch] = {}
         """By SPID and QID of a recipient that was in flight, what an operator has asked for."""
+        self._releases: list[tuple[Batch, Selection]] = []
+        """Releases since the first of these."""
         self.applied: dict[str, int] = {}
         """By id of a rule, how many recipients it has kept from an attempt or slowed since the start."""
 
     @property
     def stands(self) -> bool:
         """Whether anything may keep a recipient from its attempt: asked for each."""
-        return self._any or bool(self._acts)
+        return bool(self._ids or self._acts)
 
-    def act(self, keys: Collection[tuple[int, int]], batch: Batch) -> None:
-        """A batch is to reach recipients that are in flight. An undo also ends what it undoes."""
+    def act(self, keys: Collection[tuple[int, int]], batch: Batch, selection: Selection) -> None:
+        """A batch on a selection is to reach recipients of it that are in flight. An undo also ends what it
+        undoes."""
         oldest = self._clock.now() - KEPT_MS
         self._acts = {
             key: each for key, each in self._acts.items() if each.at > oldest and each.id != batch.target
         }
+        self._releases = [each for each in self._releases if self._acts and each[0].at > oldest]
+        if batch.action is Action.RELEASE and self._acts:
+            self._releases.append((batch, selection))
         self._acts.update(dict.fromkeys(keys, batch))
 
     def acted(self, recipient: Recipient) -> Batch | None:
@@ -85,14 +93,23 @@ class Standing:
         if batch.action in ENDS:
             # It can be undone for as long as if it had been reached at once.
             batch = replace(batch, until=max(now, batch.at) + batch.until - batch.at)
-        return batch if applies(recipient, batch) else None
+        if not applies(recipient, batch) or self._is_released(amended(recipient, batch), batch):
+            return None
+        return batch
+
+    def _is_released(self, recipient: Recipient, batch: Batch) -> bool:
+        """Whether a release has come since the batch that would have made the recipient this."""
+        if batch.action is not Action.HOLD:
+            return False
+        return any(each.at >= batch.at and selected.matches(recipient) for each, selected in self._releases)
 
     def replace(self, rules: Sequence[StandingRule], grace_ms: int) -> list[str]:
         """These rules stand from now on; `grace_ms`: how long a bounce can be undone. Gives the domains that
         are no longer passed over."""
         self.rules, self._grace_ms = RuleSet(rules), grace_ms
-        self._any = bool(rules)
         standing = {rule.id for rule in rules}
+        ended, self._ids = self._ids - standing, standing
+        self._acts = {key: each for key, each in self._acts.items() if each.id not in ended}
         freed = [domain for domain, bar in self._bars.items() if bar.rule.id not in standing]
         for domain in freed:
             del self._bars[domain], self._until[domain]

@@ -131,7 +131,7 @@ async def test_an_action_reaches_what_waits_in_a_lane_at_once() -> None:
         await kit.heard(Verb.ATTEMPTED)
         sent = await kit.submit("a@example.com", "b@example.com")
         await kit.until(lambda: kit.deliverer.lanes()[0].waiting == 2)
-        kit.deliverer.act([each.key for each in sent], act(Action.HOLD))
+        kit.deliverer.act([each.key for each in sent], act(Action.HOLD), Selection())
         await kit.heard(Verb.HELD, 2)
         assert kit.deliverer.lanes()[0].waiting == 0
 
@@ -144,7 +144,7 @@ async def test_an_action_reaches_a_deferral_before_its_next_attempt(action: Acti
     async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
         [sent] = await kit.submit("a@example.com")
         await kit.heard(Verb.ATTEMPTED)
-        kit.deliverer.act([sent.key], act(action))
+        kit.deliverer.act([sent.key], act(action), Selection())
         # The peer's silence ends the attempt.
         await kit.clock.run_for(3 * GRACE)
         assert kit.observer.count(Verb.DEFERRED)
@@ -158,12 +158,41 @@ async def test_an_undo_ends_what_has_not_followed() -> None:
     async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
         [sent] = await kit.submit("a@example.com")
         await kit.heard(Verb.ATTEMPTED)
-        kit.deliverer.act([sent.key], act(Action.HOLD))
-        kit.deliverer.act([], act(Action.UNDO, target="hold-9"))
+        kit.deliverer.act([sent.key], act(Action.HOLD), Selection())
+        kit.deliverer.act([], act(Action.UNDO, target="hold-9"), Selection())
         # The peer's silence ends the attempt.
         await kit.clock.run_for(3 * GRACE)
         assert kit.observer.count(Verb.DEFERRED)
         assert kit.observer.count(Verb.ATTEMPTED) > 1
+        assert kit.observer.count(Verb.HELD) == 0
+
+
+@pytest.mark.parametrize(("domain", "held"), [("example.com", 0), ("example.net", 1)])
+async def test_a_release_ends_the_hold_of_what_it_selects(domain: str, held: int) -> None:
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
+        [sent] = await kit.submit("a@example.com")
+        await kit.heard(Verb.ATTEMPTED)
+        kit.deliverer.act([sent.key], act(Action.HOLD), Selection())
+        kit.deliverer.act([], act(Action.RELEASE), Selection(area=Area.HELD, domain=domain))
+        # The peer's silence ends the attempt.
+        await kit.clock.run_for(3 * GRACE)
+        assert kit.observer.count(Verb.DEFERRED)
+        assert kit.observer.count(Verb.HELD) == held
+
+
+async def test_what_a_rule_has_not_reached_it_does_not_reach_when_it_has_ended() -> None:
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
+        [sent] = await kit.submit("a@example.com")
+        await kit.heard(Verb.ATTEMPTED)
+        standing = rule("hold", "domain = example.com", until=START_MS + GRACE)
+        stand(kit, standing)
+        batch = standing.batch(START_MS, GRACE)
+        assert batch is not None
+        kit.deliverer.act([sent.key], batch, Selection())
+        stand(kit)
+        # The peer's silence ends the attempt.
+        await kit.clock.run_for(3 * GRACE)
+        assert kit.observer.count(Verb.DEFERRED)
         assert kit.observer.count(Verb.HELD) == 0
 
 

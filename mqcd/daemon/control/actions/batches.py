@@ -28,6 +28,7 @@ from mqcd.core.model import Amended, Area, Batch, Purged, Recipient, Settlement
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.amendment import ENDS, applies, batch_of
 from mqcd.core.queueing.spid import format_spid
+from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.orders import (
     KEPT,
     SAMPLE,
@@ -57,8 +58,8 @@ _PURGE_RESTS = 4
 """So many times as long as a part of it took a purge rests."""
 
 
-Reach = Callable[[Collection[tuple[int, int]], Batch], None]
-"""Takes SPID and QID of each."""
+Reach = Callable[[Collection[tuple[int, int]], Batch, Selection], None]
+"""Takes SPID and QID of each, and what the batch selects."""
 
 
 class Batches:
@@ -86,7 +87,7 @@ class Batches:
         self._recording: set[str] = set()
         """Names of batches whose files are being written."""
         self._ended = Ended(self._disk, directory / "ended", shard)
-        self.reach: Reach = lambda _keys, _batch: None
+        self.reach: Reach = lambda _keys, _batch, _selection: None
         """Has a batch reach recipients in flight. Set where mail is delivered."""
         self.grace_ms = grace_ms
         """How long what is removed can be restored."""
@@ -233,7 +234,7 @@ class Batches:
                 outcome.in_flight, outcome.trouble = len(busy), ""
         # Of a limit it is not known how many of them it would leave.
         if selection.limit is None:
-            self.reach(busy, batch)
+            self.reach(busy, batch, selection)
         try:
             await asyncio.to_thread(self._forget, order, outcome)
         except OSError as error:
