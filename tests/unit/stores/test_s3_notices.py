@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
+from mqcd.stores import s3_notices
 from mqcd.stores.queue.taking import POLL_MS
 from mqcd.stores.s3_notices import Notice, Notices
 from mqcd.stores.s3_objects import Objects
@@ -60,6 +61,7 @@ async def test_mail_of_a_node_that_is_gone_is_taken_after_its_lease(
         delayed.append(notice.session)
         await real(self, notice, delay_s)
 
+    monkeypatch.setattr(s3_notices, "_HIDDEN_S", 5)
     real = Notices.delay
     monkeypatch.setattr(Notices, "delay", delay)
     first, second = pair
@@ -71,6 +73,11 @@ async def test_mail_of_a_node_that_is_gone_is_taken_after_its_lease(
             await first.clock.run_for(POLL_MS)
             await second.clock.run_for(POLL_MS)
     assert recipient.spid in first.queue._live.documents.messages
+    # It hears nothing any more; what it had heard is hidden for a while.
+    assert first.store._notices is not None
+    listening = first.store._notices._listening
+    assert listening is not None
+    listening.cancel()
     await second.until(lambda: recipient.spid in second.queue._live.documents.messages)
     for node in (first, second):
         await node.queue.close()

@@ -201,7 +201,7 @@ async def test_every_verb_and_every_field_comes_from_a_full_record(rig: Rig) -> 
         session="mx-1",
         message_id="<a@example.com>",
     )
-    names = ("ok", "later", "bad", "old", "silent", "cut")
+    names = ("ok", "later", "bad", "old", "silent", "moved", "cut")
     addresses = [f"{name}@example.org" for name in names]
     await store.enqueue(Submission(envelope=envelope, recipients=addresses, content=BODY))
     claimed = {each.address.split("@")[0]: each for each in await post.claim_all()}
@@ -223,6 +223,7 @@ async def test_every_verb_and_every_field_comes_from_a_full_record(rig: Rig) -> 
         "bad": bounced(),
         "old": expired(),
         "silent": bounced(),
+        "moved": bounced(),
     }
     for name, verdict in verdicts.items():
         await post.settle(replace(verdict, attempt=full), claimed[name])
@@ -231,6 +232,7 @@ async def test_every_verb_and_every_field_comes_from_a_full_record(rig: Rig) -> 
     ends = [Settlement(recipient=told["bad"], verdict=Reported(report_spid=report.envelope.spid))]
     await store.settle(ends, [report])
     await post.settle(Discarded(reason="by setting"), told["silent"])
+    await post.settle(Discarded(reason="migrated", undone=Verb.BOUNCED), told["moved"])
     await act_on(rig, envelope)
     last = await (await rig.killed()).reopened()
     for verb in TRANSITIONS:
