@@ -229,8 +229,10 @@ class ClusterIndex:
         return next((name for name in names if self.clusters[name].due), None)
 
     def held_domains(self) -> Iterator[str]:
-        """The domains that have such a cluster."""
-        return (domain for domain in self._held if self.first_held(domain) is not None)
+        """The domains that have such a cluster, or one that is reserved; perhaps twice."""
+        reserved = [self.clusters[name] for name in self._reserved if name in self.clusters]
+        yield from {queue_of(each.name) for each in reserved if each.left and each.due} - {""}
+        yield from (domain for domain in self._held if self.first_held(domain) is not None)
 
     def first_due(self, now: int, area: Area = Area.DEFERRED) -> str | None:
         """The cluster with the earliest due record of an area, if that is due at `now`."""

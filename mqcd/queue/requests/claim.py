@@ -88,7 +88,7 @@ class Claims:
             return await search.run(find(search))
 
     def held_domains(self) -> frozenset[str]:
-        """The domains for which some rest; one whose mail an evacuation moves, too."""
+        """The domains for which some rest; one whose mail an evacuation or a batch moves, too."""
         shard = self._shard
         resting = (shard.waiting.held_domains(), shard.cluster_index.held_domains(), shard.moving_held)
         return frozenset(chain.from_iterable(resting))

@@ -14,7 +14,8 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import Verb
-from mqcd.core.model import Envelope, Recipient, Submission
+from mqcd.core.model import Action, Envelope, Recipient, Submission
+from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.clusters.file import FIRST_LINE, split_lines
 from mqcd.queue.format import segment_header
@@ -23,7 +24,7 @@ from mqcd.queue.memory.slices import AT_ONCE
 from mqcd.queue.wal.entry_states import State
 from mqcd.queue.wal.segments import JournalEntry, Segment
 from tests.contract.harness import HOUR, MINUTE
-from tests.contract.mail import BODY, bounced, deferred, delivered
+from tests.contract.mail import BODY, batch, bounced, carry_out, deferred, delivered
 from tests.fakes.clock import turns
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, held, spool_path, tally
 
@@ -357,6 +358,23 @@ async def test_mail_at_rest_is_known_while_it_moves(rig: Rig) -> None:
     await evacuation
     [claimed] = await rig.store.claim_held("x.atrn.example", 10)
     assert claimed.address == "a@x.atrn.example"
+    assert set(rig.store.held_domains()) == set()
+
+
+async def test_mail_at_rest_is_known_while_a_batch_moves_its_cluster(rig: Rig) -> None:
+    await rig.post.send("a@x.atrn.example")
+    await rig.post.send("b@x.atrn.example")
+    await rig.evacuate()
+    gate = rig.disk.block("datasync", "*/journal/*")
+    selection = Selection(recipient="a@x.atrn.example")
+    removing = asyncio.create_task(carry_out(rig.store, batch(Action.REMOVE, rig.post), selection))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    assert await rig.store.claim_held("x.atrn.example", 10) == []
+    assert set(rig.store.held_domains()) == {"x.atrn.example"}
+    gate.release()
+    assert await removing == (1, 0)
+    [claimed] = await rig.store.claim_held("x.atrn.example", 10)
+    assert claimed.address == "b@x.atrn.example"
     assert set(rig.store.held_domains()) == set()
 
 
