@@ -33,7 +33,12 @@ _SHOWN = re.compile(
     r"|DATA|RSET|QUIT|NOOP|HELP|STARTTLS",
     re.IGNORECASE,
 )
-_LOGIN = re.compile(r"(AUTH +[A-Z0-9_-]{1,20})( .*)?", re.IGNORECASE)
+# By name: what stands in the place of a mechanism may be a mistyped secret.
+_MECHANISM = (
+    "PLAIN|LOGIN|EXTERNAL|ANONYMOUS|CRAM-MD5|DIGEST-MD5|SCRAM-SHA-(?:1|256|512)(?:-PLUS)?"
+    "|NTLM|GSSAPI|XOAUTH2|OAUTHBEARER"
+)
+_LOGIN = re.compile(rf"(AUTH +(?:{_MECHANISM}))( .*)?", re.IGNORECASE)
 _NAMED = re.compile(r"(?:MAIL FROM|RCPT TO): *<?([^>\s]+)", re.IGNORECASE)
 
 Row = Mapping[str, str | int | bool]

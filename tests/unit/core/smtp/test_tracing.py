@@ -102,6 +102,8 @@ def test_few_lines_are_kept() -> None:
     [
         (Who.CLIENT, b"AUTH PLAIN AGEAc2VjcmV0", "AUTH PLAIN ***"),
         (Who.CLIENT, b"auth login", "auth login"),
+        (Who.CLIENT, b"AUTH SCRAM-SHA-256-PLUS", "AUTH SCRAM-SHA-256-PLUS"),
+        (Who.CLIENT, b"AUTH hunter2", "*** (12 characters)"),
         (Who.CLIENT, b"c2VjcmV0", "*** (8 characters)"),
         (Who.CLIENT, b"Dear Sir, MAIL FROM:<a@b>", "*** (25 characters)"),
         (Who.CLIENT, b"NOOP secret", "*** (11 characters)"),
