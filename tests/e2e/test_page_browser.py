@@ -120,16 +120,23 @@ def test_an_action_is_counted_done_and_undone(
     page.reads(f"{EACH} recipients are restored")
 
 
+def reads_most(page: Browser, words: str) -> None:
+    """Of the flood at most one is in flight: it is a probe of the next hop, which answers nobody."""
+    counts = (f"{1000 * BULK - probes:,}" for probes in range(2))
+    wanted = [f"{count} recipients{words}" for count in counts]
+    page.until(lambda: any(each in page.text for each in wanted), f"one of {wanted}")
+
+
 def test_a_flood_is_held_and_undone(page: Browser, server: Server) -> None:
     page.go("/queue?where=domain+%3D+bulk.test")
     page.reads(f"{BULK},000 recipients match")
     page.one("input[name=scope][value=all]").click()
     page.click("Hold")
-    page.reads(f"{BULK},000 recipients")
+    reads_most(page, "")
     page.click("Hold")
-    page.reads(f"{BULK},000 recipients are held")
+    reads_most(page, " are held")
     page.click("Undo")
-    page.reads(f"{BULK},000 recipients are restored")
+    reads_most(page, " are restored")
 
 
 def test_held_mail_is_released(page: Browser, server: Server) -> None:
