@@ -390,7 +390,7 @@ class Observer(Protocol):
 
     `at` is the time of the transition, ms. The store reports the queue's transitions, the door
     refusals, delivery its connections. One that needs only some derives from
-    `core.null_observer.NullObserver`.
+    `core.observing.null_observer.NullObserver`.
     """
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:

@@ -234,7 +234,7 @@ class Server:
             # Before there is mail: operators see the rest of the start.
             self._serve_commands,
             self._ports.serve_programs,
-            # Before the doors open: it says whom they refuse.
+            # Before the doors open: it names the recipients they refuse.
             self._adviser.look,
             # All that follows may take long; mail is accepted meanwhile.
             self._open_doors,

@@ -150,7 +150,7 @@ class Collecting:
     async def _claim(
         self, domains: Sequence[str], seen: set[tuple[int, int]], over: set[str]
     ) -> Sequence[Recipient]:
-        """The next recipients. Those that the session leaves at rest are `seen`; a domain that gives no
+        """The next recipients. What the session leaves at rest is `seen`; a domain that gives no
         others is `over`. Raises StoreUnavailable."""
         found: list[Recipient] = []
         try:

@@ -24,7 +24,7 @@ class Terms:
     tokens: Tokens | None = None
     """With several shards: the connections that they share."""
     traces: Traces = field(init=False)
-    """Those that connections which are opened are looked at for."""
+    """The traces that apply to connections that are opened."""
     started: int = 0
     """When delivery began, monotonic ms."""
     stopping: bool = False

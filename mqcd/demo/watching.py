@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mqcd.core.events import Verb
 from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Origin, Recipient
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.queueing.spid import format_spid
 from mqcd.demo.letters import SENDER, End, Letter
 

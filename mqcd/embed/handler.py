@@ -34,7 +34,7 @@ from mqcd.config.load import defaults, load
 from mqcd.core.address import check_address, normal_domain
 from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
 from mqcd.core.model import Body, Envelope, Submission
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.marks import marks_of

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Body, Envelope, Key, Recipient, Submission
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.ports import Clock, Observer, QueueStore
 from mqcd.core.queueing.idempotency import key_of
 from mqcd.core.queueing.spid import format_spid

@@ -18,7 +18,7 @@ from typing import Any
 from mqcd.core.address import domain_of
 from mqcd.core.events import BEST_EFFORT, Verb, format_time, site_of
 from mqcd.core.model import Attempt
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.ports import Clock, Refusal
 from mqcd.core.smtp.classes import class_of
 from mqcd.disk.durable import describe

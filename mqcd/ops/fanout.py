@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.ports import Observer, Refusal
 
 
@@ -92,5 +92,5 @@ class Fanout:
 
 
 def _hears(observer: Observer, event: str) -> bool:
-    """Whether an observer does anything when told of an event."""
+    """Whether an observer does anything with an event."""
     return getattr(type(observer), event, None) is not getattr(NullObserver, event)

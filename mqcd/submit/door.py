@@ -125,7 +125,7 @@ class Door:
         self._stopping = False
         self._empty = asyncio.Event()
         self.traces = Traces(clock.now)
-        """Those that sessions which begin are looked at for; all doors of a server have the same."""
+        """The traces that apply to sessions that begin; all doors of a server have the same."""
         self.port = settings.port
         """TCP port; the bound one once started."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from mqcd.config.load import defaults
 from mqcd.config.settings import JournalSettings
 from mqcd.core.model import Recipient, Settlement
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.ports import QueueStore
 from mqcd.embed import Queue
 from mqcd.stores.backend import Backend

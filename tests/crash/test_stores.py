@@ -25,7 +25,7 @@ from mqcd.core.model import (
     Submission,
     Verdict,
 )
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Backend

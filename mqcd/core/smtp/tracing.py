@@ -106,7 +106,7 @@ def parse_trace(text: str, take: Callable[[Row], None]) -> Trace:
 
 
 class Traces:
-    """Those that are on in this process."""
+    """The traces of this process."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         """`now`: wall time, ms."""
@@ -137,7 +137,7 @@ class Traces:
         return Tap(self, self._now, {"side": side, "session": session, "name": name, "peer": peer[0]}, peer)
 
     def all(self) -> Sequence[Trace]:
-        """Those that are on."""
+        """All traces."""
         return self._on
 
 
@@ -184,7 +184,7 @@ class Tap:
                     trace.take(row)
 
     def _begin_message(self) -> None:
-        """What is kept of the message before is not for those that look for another one."""
+        """What is kept of the message before does not concern a trace that seeks another one."""
         self._head = self._head or list(self._kept)
         self._kept.clear()
 

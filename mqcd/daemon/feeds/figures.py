@@ -14,7 +14,7 @@ from mqcd.ops.metrics.metrics import FeedFigures
 
 
 class Feeds:
-    """Those that the settings of a start name."""
+    """The ones of the settings at a start."""
 
     def __init__(self, settings: Settings) -> None:
         self._names = names_of(settings)

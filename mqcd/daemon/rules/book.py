@@ -119,7 +119,7 @@ class RuleBook:
     # ------------------------------------------------------------ changes
 
     async def change(self, edit: Edit, by: str = SERVER) -> None:
-        """Change the file, and take it up; `by` whom. Raises StoreUnavailable, DecodeError."""
+        """Change the file, and take it up; `by` is its author. Raises StoreUnavailable, DecodeError."""
         try:
             while not await asyncio.to_thread(self._change, edit, by):
                 await self._clock.sleep(_LOCK_MS)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mqcd.config.settings import AuditSettings
 from mqcd.core.model import Bounced, Delivered, Expired, Recipient
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.queueing.spid import format_spid
 from mqcd.ops.audit.file import AuditFile
 from mqcd.ops.audit.line import delivery, failed_report, failure

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.ports import Refusal
 from mqcd.core.queueing.amendment import verb_of
 from mqcd.core.queueing.spid import format_spid

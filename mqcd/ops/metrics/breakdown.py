@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
 from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.ports import Refusal
 from mqcd.core.smtp.classes import class_of
 from mqcd.core.smtp.reply import Reply

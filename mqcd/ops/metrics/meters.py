@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from mqcd.core.figures import Distribution
 from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Origin, Recipient
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.ports import Refusal
 from mqcd.core.queueing.amendment import purged
 

@@ -25,7 +25,7 @@ def jars() -> list[Path]:
 
 
 def in_front() -> list[Path]:
-    """Those that Java looks into first."""
+    """The jars that Java looks into first."""
     return [jar for name in FIRST for jar in _directory().glob(f"{name}*.jar")]
 
 

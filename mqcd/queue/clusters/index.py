@@ -255,7 +255,7 @@ class ClusterIndex:
 
     @contextmanager
     def noting_divisions(self) -> Generator[Mapping[str, Collection[str]]]:
-        """In the block, by cluster that is replaced, the names of those that have taken its place."""
+        """In the block, by cluster that is replaced, the names of its successors."""
         note: dict[str, Collection[str]] = {}
         self._notes.append(note)
         try:

@@ -415,7 +415,7 @@ class Replacement(NamedTuple):
     size: int
     """Octets of its file: all of it has been read."""
     made: bytes
-    """Those that take its place, see `manifest.log.pack_clusters`."""
+    """Its successors, see `manifest.log.pack_clusters`."""
 
 
 def pack_replacement(replacement: Replacement) -> bytes:

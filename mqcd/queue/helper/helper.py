@@ -196,7 +196,7 @@ async def _ended(*futures: asyncio.Future[Any]) -> None:
     await asyncio.wait(futures)
     for each in futures:
         if not each.cancelled():
-            # Those that wait for it have got it.
+            # Its waiters have it.
             each.exception()
 
 

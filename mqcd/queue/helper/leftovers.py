@@ -35,7 +35,7 @@ class RemoveLeftovers:
     events: Path
     source: Source
     listed: frozenset[str]
-    """Clusters of the MANIFEST, and those that frames of the journal have made."""
+    """Clusters of the MANIFEST, and clusters that frames of the journal have made."""
     keys: frozenset[str]
     """Its key files."""
 

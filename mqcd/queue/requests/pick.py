@@ -101,7 +101,7 @@ class Picking:
         Raises StoreUnavailable.
         """
         shard = self._shard
-        # It writes clusters: not before a start has removed those that the last run left unlisted.
+        # It writes clusters: not before a start has removed the unlisted ones of the last run.
         await shard.tidy.wait()
         shard.watchers.append(self._changed.set)
         try:
@@ -144,7 +144,7 @@ class Picking:
     # ------------------------------------------------------------ the journal
 
     async def _back_in_segments(self) -> list[Segment]:
-        """Wait for the evacuations that were met; returns the segments of those that have failed.
+        """Wait for the evacuations that were met; returns the segments of the failed ones.
 
         The entries of the others are in clusters.
         """

@@ -19,7 +19,7 @@ from mqcd.core.model import (
     Settlement,
     Verdict,
 )
-from mqcd.core.notifying import notify_verdict
+from mqcd.core.observing.notifying import notify_verdict
 from mqcd.core.queueing.transition import WITHOUT_ATTEMPT, after, not_later, parked
 from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.queue.format import record, verdict

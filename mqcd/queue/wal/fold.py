@@ -69,7 +69,7 @@ class Fold(ABC, Generic[Kept]):
         self.damage: list[Damage] = []
 
     def clusters(self, state: ManifestState) -> dict[str, ClusterState]:
-        """Those of a MANIFEST, and those that frames have made since; all as they were then, see `takes`."""
+        """The clusters of a MANIFEST, and of frames since; all as they were then, see `takes`."""
         since = {name: made for name, (at, made) in self.made.items() if at > state.replaced}
         return {**since, **state.clusters}
 

@@ -14,7 +14,7 @@ from mqcd.core.model import (
     Submission,
     Verdict,
 )
-from mqcd.core.notifying import notify_verdict
+from mqcd.core.observing.notifying import notify_verdict
 from mqcd.core.ports import Reservation
 from mqcd.core.queueing.idempotency import Used
 from mqcd.core.queueing.spid import format_spid, is_several, shard_of

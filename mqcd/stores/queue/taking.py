@@ -47,7 +47,7 @@ async def share(state: State) -> None:
 
 async def _take(state: State) -> None:
     """All messages that are free."""
-    # Those that could not be written when they were taken.
+    # Of mail whose record could not be written when it was taken.
     await _end_unknown(state)
     any_taken = False
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.net.clock import SystemClock
 from mqcd.stores.backend import Backend
 from mqcd.stores.queue.stored_queue import StoredQueue
@@ -22,7 +22,7 @@ _LINES = 300
 _WORK = """
 import asyncio, sys
 from pathlib import Path
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.net.clock import SystemClock
 from mqcd.stores.{name} import {name_of_class}
 from mqcd.stores.queue.stored_queue import StoredQueue

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
-from mqcd.core.null_observer import NullObserver
+from mqcd.core.observing.null_observer import NullObserver
 from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Backend
 from mqcd.stores.files import FilesStore, uuid_of

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from mqcd.core.model import Verdict
-from mqcd.core.notifying import notify_verdict
+from mqcd.core.observing.notifying import notify_verdict
 from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.support import recipient
 
