@@ -140,11 +140,9 @@ def store(opts: Options, disk: Disk | None = None) -> ClusterStore:
     return ClusterStore(opts, SystemClock(), NobodyHears(), disk)
 
 
-def message(made: QueueStore, octets: int, recipients: int = 1) -> Submission:
-    """A message as the door would hand it on: each record takes about 250 octets once deferred."""
-    now = time.time_ns() // 1_000_000
-    spid = made.reserve(recipients > 1)
-    envelope = Envelope(
+def envelope_of(spid: int, now: int) -> Envelope:
+    """As of a newsletter that a user submits."""
+    return Envelope(
         spid=spid,
         sender=f"newsletter-{spid & 0xFFFF:x}@lists.example.org",
         received=now,
@@ -153,6 +151,13 @@ def message(made: QueueStore, octets: int, recipients: int = 1) -> Submission:
         user="lists@example.org",
         tls="TLSv1.3",
     )
+
+
+def message(made: QueueStore, octets: int, recipients: int = 1) -> Submission:
+    """A message as the door would hand it on: each record takes about 250 octets once deferred."""
+    now = time.time_ns() // 1_000_000
+    spid = made.reserve(recipients > 1)
+    envelope = envelope_of(spid, now)
     names = [f"customer{spid >> 1 & 0xFFFFF}.{number}@example.net" for number in range(recipients)]
     return Submission(envelope=envelope, recipients=names, content=content_of(spid, octets))
 

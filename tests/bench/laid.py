@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mqcd.core.model import Area, Envelope, Recipient
+from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.spid import SpidSource
 from mqcd.net.clock import SystemClock
 from mqcd.queue.admin.ownership import Owned, owned
@@ -51,15 +51,7 @@ def _message(ours: Owned, spids: SpidSource, chance: random.Random, octets: int)
     now = int(time.time() * 1000)
     spid = spids.next(now, True)
     ours.disk.write_temp(ours.silos.path(spid), [kit.content_of(spid, octets)], sync=False)
-    envelope = Envelope(
-        spid=spid,
-        sender=f"newsletter-{spid & 0xFFFF:x}@lists.example.org",
-        received=now,
-        listener="submission",
-        client="203.0.113.45",
-        user="lists@example.org",
-        tls="TLSv1.3",
-    )
+    envelope = kit.envelope_of(spid, now)
     shared = record.encode_envelope(envelope)
     for qid in range(1, EACH + 1):
         recipient = Recipient(

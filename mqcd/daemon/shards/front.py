@@ -275,12 +275,7 @@ class Front:
 
         A limit is divided among them by what each would change now: never more are changed than it says.
         """
-        try:
-            fields = json.loads(request.body or b"{}")
-        except (ValueError, RecursionError) as error:
-            raise DecodeError(f"not JSON: {error}") from error
-        if not isinstance(fields, dict):
-            raise DecodeError("expected one JSON object")
+        fields = fields_in(request)
         dry_run = fields.pop("dry_run", False) is True
         order = parse_order(fields)
         at = order.batch.at or SystemClock().now()
