@@ -36,6 +36,7 @@ _ITS_OWN = frozenset(
 
 Take = Callable[[socket.socket, object], None]
 """Gets the socket of a new connection, not blocking, and its peer's name; the socket is its own then."""
+MakeProtocol = Callable[[], asyncio.BaseProtocol]
 
 
 async def bind(interface: str, port: int, *, shared: bool = False) -> Sequence[socket.socket]:
@@ -84,6 +85,7 @@ class Acceptor:
         """Listen. Raises OSError: of two sockets bound to a port only one may listen."""
         for each in self._sockets:
             each.listen(backlog)
+            each.setblocking(False)
             self._loop.add_reader(each, self._accept, each)
 
     def close(self) -> None:
@@ -126,3 +128,44 @@ class Acceptor:
     async def _rest(self, listening: socket.socket) -> None:
         await self._clock.sleep(REST_MS)
         self._loop.add_reader(listening, self._accept, listening)
+
+
+class ProtocolServer:
+    """Gives each connection to `sockets`, which are its own, a protocol of `make`.
+
+    It lets go of none, unlike asyncio's own server: a connection that is accepted there just before a close
+    stays open, without a protocol, until its socket is collected.
+    """
+
+    def __init__(self, sockets: Sequence[socket.socket], make: MakeProtocol, clock: Clock) -> None:
+        self._acceptor = Acceptor(sockets, self._take, clock)
+        self._make = make
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """Of the first socket; 0 for a unix socket."""
+        return self._acceptor.port
+
+    def listen(self, backlog: int) -> None:
+        """Listen. Raises OSError: of two sockets bound to a port only one may listen."""
+        self._acceptor.listen(backlog)
+
+    async def close(self) -> None:
+        """Stop listening, and return when each connection accepted so far has its protocol."""
+        self._acceptor.close()
+        if self._opening:
+            await asyncio.wait(self._opening)
+
+    def _take(self, connection: socket.socket, peer: object) -> None:
+        task = self._loop.create_task(self._open(connection))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make, connection)
+        except OSError as error:
+            log.debug("a client disconnected at once: %s", error)
+            connection.close()

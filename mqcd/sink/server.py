@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
+from mqcd.net.clock import SystemClock
+from mqcd.net.listening import ProtocolServer, bind
 from mqcd.sink.dialogue import Dialogue
 from mqcd.sink.outputs import (
     Close,
@@ -89,35 +91,31 @@ class Sink:
         self._on_received = on_received
         self._on_refused = on_refused
         self._connections: set[_Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._server: ProtocolServer | None = None
         self._empty = asyncio.Event()
         self._empty.set()
 
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        if self._server is None or not self._server.sockets:
+        if self._server is None:
             raise RuntimeError("the sink is closed")
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        return self._server.port
 
     async def close(self) -> None:
         """Stop listening and cut all connections. May be called twice."""
         server, self._server = self._server, None
         if server is not None:
-            server.close()
+            await server.close()
         for connection in tuple(self._connections):
             connection.cut()
         await self._empty.wait()
-        if server is not None:
-            await server.wait_closed()
 
     async def listen(self) -> None:
         """Bind and serve; for `start`."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: _Connection(self), self.settings.host, self.settings.port, backlog=_BACKLOG
-        )
+        sockets = await bind(self.settings.host, self.settings.port)
+        self._server = ProtocolServer(sockets, lambda: _Connection(self), SystemClock())
+        self._server.listen(_BACKLOG)
 
     def opened(self, connection: "_Connection") -> None:
         self.counters.connections += 1

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 from mqcd.core.ports import Clock
 from mqcd.net.credentials import NOBODY, peer_uid
-from mqcd.net.listening import bind
+from mqcd.net.listening import ProtocolServer, bind
 from mqcd.ops.http.exchange import Answer, Request, encode, parse_request, plain
 from mqcd.ops.http.hosts import KnownHosts
 
@@ -94,7 +94,7 @@ class HttpServer:
         self.hosts = hosts
         self._most = most
         self._bound: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        self._server: ProtocolServer | None = None
         self._open: dict[asyncio.Task[None], bool] = {}
         """Connections, the oldest first: whether each waits for its peer."""
 
@@ -114,15 +114,22 @@ class HttpServer:
     async def listen(self) -> None:
         """Serve on the port of `bind`. Raises OSError when another process listens there by now."""
         if self._bound is not None:
-            self._server = await asyncio.start_server(
-                self._connected, sock=self._bound, limit=MAX_HEAD, backlog=BACKLOG
-            )
+            self._listen(self._bound)
             # The server's own from here on.
             self._bound = None
 
     async def serve(self, bound: socket.socket) -> None:
         """Listen on a unix socket that is bound already."""
-        self._server = await asyncio.start_unix_server(self._connected, sock=bound, limit=MAX_HEAD)
+        self._listen(bound)
+
+    def _listen(self, bound: socket.socket) -> None:
+        self._server = ProtocolServer([bound], self._protocol, self._clock)
+        self._server.listen(BACKLOG)
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=MAX_HEAD, loop=loop)
+        return asyncio.StreamReaderProtocol(reader, self._connected, loop=loop)
 
     async def stop(self) -> None:
         """Stop listening and close all connections. Stopping twice is harmless."""
@@ -131,11 +138,10 @@ class HttpServer:
             self._bound = None
         if self._server is None:
             return
-        self._server.close()
+        await self._server.close()
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
-        await self._server.wait_closed()
         self._server = None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

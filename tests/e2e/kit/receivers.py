@@ -10,6 +10,8 @@ import time
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
+from mqcd.net.clock import SystemClock
+from mqcd.net.listening import ProtocolServer
 from mqcd.sink.outputs import Received, Refused
 from mqcd.sink.rules import Rules
 from mqcd.sink.server import Sink, SinkSettings, start
@@ -111,7 +113,7 @@ class Peer:
         self._open: set[asyncio.StreamWriter] = set()
         self.most_open = 0
         """The most connections at once."""
-        self._server = thread.call(asyncio.start_server(self._serve, sock=self._listener, limit=65536))
+        self._server = thread.call(self._listen())
 
     def go_on(self) -> None:
         """Wait no more, now and later."""
@@ -120,12 +122,19 @@ class Peer:
     def close(self) -> None:
         self._thread.call(self._close())
 
+    async def _listen(self) -> ProtocolServer:
+        def protocol() -> asyncio.BaseProtocol:
+            return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=65536), self._serve)
+
+        server = ProtocolServer([self._listener], protocol, SystemClock())
+        server.listen(100)
+        return server
+
     async def _close(self) -> None:
-        self._server.close()
+        await self._server.close()
         self._may_go_on.set()
         for writer in tuple(self._open):
             writer.transport.abort()
-        await self._server.wait_closed()
 
     async def _stall(self, where: str) -> None:
         if not self._may_go_on.is_set():

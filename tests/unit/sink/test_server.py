@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import smtplib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 
@@ -313,9 +314,21 @@ async def test_a_closed_sink_has_no_port_and_closes_twice() -> None:
         await asyncio.open_connection("127.0.0.1", port)
 
 
+@pytest.mark.parametrize("passes", range(5))
+async def test_what_is_being_accepted_at_the_end_is_cut(passes: int) -> None:
+    sink = await start(SinkSettings(), now_ms=lambda: NOW)
+    with socket.create_connection(("127.0.0.1", sink.port), 30) as client:
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        await sink.close()
+        with contextlib.suppress(ConnectionResetError):
+            while await asyncio.to_thread(client.recv, 1000):
+                pass
+
+
 async def test_a_taken_port_is_an_error() -> None:
     sink = await start(SinkSettings(), now_ms=lambda: NOW)
-    with pytest.raises(OSError, match="address already in use"):
+    with pytest.raises(OSError, match="Address already in use"):
         await start(SinkSettings(port=sink.port), now_ms=lambda: NOW)
     await sink.close()
 
