@@ -165,6 +165,10 @@ class Server:
             if line.get("level") in (None, "error", "critical") and not self.faults_expected(line)
         ]
 
+    def left_something(self) -> bool:
+        """Whether a part of the last stop was ended by its limit: it says that the next start recovers the rest."""
+        return any("did not stop in time" in str(line.get("msg")) for line in self.lines.all())
+
     def history(self, count: int = 60) -> str:
         """The last lines of the log, for a test that failed."""
         return "\n".join(json.dumps(line) for line in [*self._earlier, *self.lines.all()][-count:])
