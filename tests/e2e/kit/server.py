@@ -166,7 +166,7 @@ class Server:
         ]
 
     def left_something(self) -> bool:
-        """Whether a part of the last stop was ended by its limit: it says that the next start recovers the rest."""
+        """Whether a limit ended a part of the last stop: it logs that the next start recovers the rest."""
         return any("did not stop in time" in str(line.get("msg")) for line in self.lines.all())
 
     def history(self, count: int = 60) -> str:
