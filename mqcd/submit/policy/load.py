@@ -5,6 +5,17 @@
   few messages, and grows while messages wait for a place in it. MAIL waits for a place, in order, at most
   MOST_WAIT_MS, then it is refused (452): so what is taken is committed within a second, as far as the disk
   does that for LEAST messages.
+
+  | of a session's message | none | waits in line | coming (place) | committing (place) |
+  |---|---|---|---|---|
+  | `enter`: MAIL | coming, if there is room | | coming anew, or none | |
+  | `line_up`: no room for MAIL | waits in line | | | |
+  | a place is free, it is the first in line | | coming: it is called | | |
+  | `leave`: its wait is over | none | none | coming | |
+  | COMING_MS after it got its place | | | none | |
+  | `begin`: its content has come | committing | | committing | |
+  | `end` | | | | none: the next in line has its place |
+
 * Memory: below a share of what the machine, or the server's control group, has, MAIL is delayed; below a
   smaller one it is refused, and new connections get 421.
 * Storage: what the queue says, at MAIL already: the content of a message that cannot be kept need not come.
@@ -12,7 +23,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from mqcd.core.smtp.reply import Reply
@@ -42,23 +53,6 @@ _NO_STORAGE = Reply(code=452, status="4.3.1", text="The queue cannot take mail n
 _CLOSED = Reply(code=421, status="4.3.1", text="Resources are short, try again later")
 
 
-class Turn:
-    """One that waits for a place."""
-
-    __slots__ = ("_call", "given", "session")
-
-    def __init__(self, session: object, call: Callable[[], None]) -> None:
-        self.session = session
-        self._call = call
-        self.given = False
-        """Whether it has its place."""
-
-    def give(self) -> None:
-        """It has its place now."""
-        self.given = True
-        self._call()
-
-
 class Load:
     """One for all doors of a process. `now` is monotonic, in ms."""
 
@@ -66,39 +60,37 @@ class Load:
         self._now = now
         self.window = float(FIRST)
         """How many messages may be on their way."""
-        self._begun: dict[int, int] = {}
-        """When each commit under way began; the oldest first."""
-        self._count = 0
+        self._line: OrderedDict[object, Callable[[], None]] = OrderedDict()
+        """By session that waits for a place, what is called when it gets one; the first in line first."""
+        self._coming: dict[object, int] = {}
+        """By session whose message is still to come, when it got its place; the oldest first."""
+        self._committing: dict[object, int] = {}
+        """By session, when its commit began."""
         self._shrunk_at = -1
         """When the window last shrank; -1 = never: then it grows by each commit."""
         self._quickest = [0, 0]
         """Time of the quickest commit of this period and of the one before, ms; 0 = none."""
         self._period = 0
-        self._coming: dict[object, int] = {}
-        """By session whose message is still to come, when it got its place; the oldest first."""
-        self._line: deque[Turn] = deque()
         self.delay = 0
         """Time, ms, that the reply to MAIL has to wait."""
         self._memory_short = False
         self.refusing = ""
         """Why the queue takes no mail; "" = it does."""
 
-    def begin(self, session: object) -> int:
-        """The message of a session waits to be committed; names it for `end`."""
-        self._count += 1
-        self._begun[self._count] = self._now()
+    def begin(self, session: object) -> None:
+        """The message of a session has come and waits to be committed."""
         self._coming.pop(session, None)
-        return self._count
+        self._committing[session] = self._now()
 
-    def end(self, number: int) -> None:
+    def end(self, session: object) -> None:
         """It is committed, or has failed."""
-        began, now = self._begun.pop(number), self._now()
+        began, now = self._committing.pop(session), self._now()
         took = max(now - began, 1)
         slow = self._slow_ms(took, now)
         if took >= slow:
             # Once for all that began under the same window.
             if began >= self._shrunk_at:
-                under_way = min(self.window, len(self._begun) + 1)
+                under_way = min(self.window, len(self._committing) + 1)
                 self.window = max(under_way * slow / took, LEAST)
                 self._shrunk_at = now
         elif self._line:
@@ -123,21 +115,19 @@ class Load:
         self._coming[session] = now
         return True
 
-    def line_up(self, session: object, call: Callable[[], None]) -> Turn:
+    def line_up(self, session: object, call: Callable[[], None]) -> None:
         """Wait for a place, behind the others that do; calls back with it."""
-        self._line.append(turn := Turn(session, call))
-        return turn
+        self._line[session] = call
 
-    def leave(self, turn: Turn) -> None:
-        """It waits no more."""
-        if not turn.given:
-            self._line.remove(turn)
+    def leave(self, session: object) -> bool:
+        """It waits no more; whether it was given a place."""
+        return self._line.pop(session, None) is None
 
     def _serve(self, now: int) -> None:
         while self._line and self._has_room(now):
-            turn = self._line.popleft()
-            self._coming[turn.session] = now
-            turn.give()
+            session, call = self._line.popitem(last=False)
+            self._coming[session] = now
+            call()
 
     def _has_room(self, now: int) -> bool:
         since = now - COMING_MS
@@ -146,7 +136,7 @@ class Load:
             if at > since:
                 break
             del self._coming[session]
-        return len(self._begun) + len(self._coming) < self.window
+        return len(self._committing) + len(self._coming) < self.window
 
     def memory_is(self, available: int, total: int) -> None:
         """Octets of memory that are left, and in all."""

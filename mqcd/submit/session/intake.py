@@ -208,11 +208,11 @@ async def _commit(intake: Intake, dialogue: Dialogue, submission: Submission) ->
     if not isinstance(submission.content, bytes):
         # The client has still to send most of it: how long that takes says nothing about us.
         return _taken(submission, await intake.store.enqueue(submission))
-    number = intake.load.begin(dialogue)
+    intake.load.begin(dialogue)
     try:
         return _taken(submission, await intake.store.enqueue(submission))
     finally:
-        intake.load.end(number)
+        intake.load.end(dialogue)
 
 
 def _taken(submission: Submission, recipients: Sequence[Recipient]) -> int:

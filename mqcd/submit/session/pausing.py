@@ -27,12 +27,12 @@ class Pause:
 
     async def for_place(self, load: Load, session: object) -> bool:
         """Wait until the load has a place for a session's message; False: it has none in time."""
-        turn = load.line_up(session, self.end)
+        load.line_up(session, self.end)
         try:
             await self.last(MOST_WAIT_MS)
         finally:
-            load.leave(turn)
-        return turn.given or load.enter(session)
+            given = load.leave(session)
+        return given or load.enter(session)
 
     def end(self) -> None:
         """End the delay, if there is one."""

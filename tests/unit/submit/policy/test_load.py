@@ -50,12 +50,14 @@ class Wave:
 
     def commit(self, ms: int) -> int:
         """All that have places commit, which takes so long; how many these were."""
-        numbers = [self.load.begin(name) for name in self.given]
+        committing = tuple(self.given)
+        for name in committing:
+            self.load.begin(name)
         self.given.clear()
         self.clock.advance(ms)
-        for number in numbers:
-            self.load.end(number)
-        return len(numbers)
+        for name in committing:
+            self.load.end(name)
+        return len(committing)
 
 
 def test_quick_commits_open_the_window_to_all() -> None:
@@ -118,12 +120,14 @@ def test_a_session_has_one_place() -> None:
 def test_who_leaves_the_line_gets_no_place() -> None:
     wave = Wave()
     wave.enter(FIRST)
-    called: list[int] = []
-    turns = [wave.load.line_up(number, lambda number=number: called.append(number)) for number in (1, 2)]  # type: ignore[misc]
-    wave.load.leave(turns[0])
-    wave.load.end(wave.load.begin(wave.given[0]))
-    assert called == [2]
-    assert [turn.given for turn in turns] == [False, True]
+    called: list[str] = []
+    for name in ("first", "second"):
+        wave.load.line_up(name, lambda name=name: called.append(name))  # type: ignore[misc]
+    assert not wave.load.leave("first")
+    wave.load.begin(wave.given[0])
+    wave.load.end(wave.given[0])
+    assert called == ["second"]
+    assert wave.load.leave("second")
 
 
 @pytest.mark.parametrize(
