@@ -38,10 +38,11 @@ from mqcd.deliver.explaining import Explainer
 from mqcd.deliver.health.suspects import Suspects
 from mqcd.deliver.health.watchdog import Stuck
 from mqcd.deliver.held import Held
+from mqcd.deliver.lanes.decisions import STUCK_MS
 from mqcd.deliver.lanes.gauging import Gauges, gauge
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import LaneState, Why
-from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
+from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.outlook import Waiting
 from mqcd.deliver.parking import is_late, is_over
 from mqcd.deliver.patrol import Patrol

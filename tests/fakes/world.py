@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
+from mqcd.deliver.lanes.decisions import STUCK_MS
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Give, Lane, Why
-from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
+from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.parking import is_over, part
 from mqcd.deliver.patrol import PATROL_MS

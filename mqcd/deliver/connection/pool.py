@@ -12,9 +12,10 @@ from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.connection.view import LinkView
 from mqcd.deliver.connection.worker import Worker
+from mqcd.deliver.lanes.decisions import STUCK_MS
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Lane, Start
-from mqcd.deliver.lanes.scheduling import STUCK_MS, LaneTable
+from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.outlook import Way
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.routing.policy import Hop

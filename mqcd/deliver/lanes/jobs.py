@@ -153,6 +153,10 @@ class JobQueue:
                 job.recipients = [each for each in job.recipients if each.qid in left]
         return gone
 
+    def limits_of(self, job: Job) -> tuple[Limit, ...]:
+        """The rates that count a job: its sender's first, as its lack of tokens delays no other's mail."""
+        return (job.limit, *self.limits) if job.limit else self.limits
+
     def bind(self, limits: tuple[Limit, ...]) -> None:
         """Have other limits of the lane and of its zone count what waits."""
         waiting = self.waiting + self.aside

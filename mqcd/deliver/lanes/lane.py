@@ -1,7 +1,9 @@
-"""Records of the lane table and its decisions. Pure.
+"""The record of a lane, its two states, and what the table returns of it. Pure.
 
-A `Lane` and its jobs belong to the table alone; workers hand them back and do not write to them. Its two
-states change in `on` and `move` alone, by the tables in `states`.
+A `Lane` and its jobs belong to the table alone; workers hand them back and do not write to them. Its
+`Condition` says what is known of the destination, its `Standing` where the lane waits for its turn. Each is a
+table of state and event to the state that follows: they change in `Lane.on` and `Lane.move` alone; what a
+table does not have raises `IllegalTransition`.
 """
 
 from __future__ import annotations
@@ -19,15 +21,6 @@ from mqcd.core.value import value
 from mqcd.deliver.lanes.jobs import Job, JobQueue
 from mqcd.deliver.lanes.outside import PROBE_GRACE_MS, Share, Suspension
 from mqcd.deliver.lanes.rates import Limit
-from mqcd.deliver.lanes.states import (
-    CONDITIONS,
-    STANDINGS,
-    SUSPENDED,
-    Condition,
-    Event,
-    Move,
-    Standing,
-)
 from mqcd.deliver.lanes.window import Pace, Window
 from mqcd.deliver.routing.policy import Hop
 
@@ -35,6 +28,113 @@ PROMPT_MS = 3000
 """Longest smoothed transaction time at which a destination counts as answering."""
 TRIAL_MS = 10_000
 """A destination does not answer if attempts are under way and none has ended for this long."""
+
+
+class Condition(Enum):
+    """The condition of a lane's destination."""
+
+    NEW = "new"
+    """No transaction has ended yet."""
+    OPEN = "open"
+    """The last transaction ran to its end."""
+    SUSPENDED = "suspended"
+    """No server takes connections, or they only break: one recipient waits for the next probe."""
+    PROBING = "probing"
+    """Suspended, and the probe is under way."""
+    FORGOTTEN = "forgotten"
+    """Out of the table."""
+
+    __hash__ = object.__hash__
+    """Hashed by identity: looked up for each attempt."""
+
+
+class Event(Enum):
+    """Events of a destination."""
+
+    START = "start"
+    """An attempt begins."""
+    PASS = "pass"  # noqa: S105
+    """A transaction ran to its end."""
+    FAIL = "fail"
+    """No host can be reached, or too many connections in a row broke."""
+    UNUSED = "unused"
+    """Its last connection is closed."""
+    FORGET = "forget"
+    """The table removes the lane."""
+
+    __hash__ = object.__hash__
+
+
+_NEW, _OPEN, _SUSPENDED = Condition.NEW, Condition.OPEN, Condition.SUSPENDED
+_PROBING, _FORGOTTEN = Condition.PROBING, Condition.FORGOTTEN
+
+CONDITIONS: Mapping[Condition, Mapping[Event, Condition]] = {
+    _NEW: {
+        Event.START: _NEW,
+        Event.PASS: _OPEN,
+        Event.FAIL: _SUSPENDED,
+        Event.UNUSED: _NEW,
+        Event.FORGET: _FORGOTTEN,
+    },
+    _OPEN: {
+        Event.START: _OPEN,
+        Event.PASS: _OPEN,
+        Event.FAIL: _SUSPENDED,
+        Event.UNUSED: _OPEN,
+        Event.FORGET: _FORGOTTEN,
+    },
+    # Connections from before the suspension may still pass, or fail in their turn.
+    _SUSPENDED: {
+        Event.START: _PROBING,
+        Event.PASS: _OPEN,
+        Event.FAIL: _SUSPENDED,
+        Event.UNUSED: _SUSPENDED,
+        Event.FORGET: _FORGOTTEN,
+    },
+    # UNUSED: the probe ended without saying anything of the destination, for example taken back.
+    _PROBING: {
+        Event.START: _PROBING,
+        Event.PASS: _OPEN,
+        Event.FAIL: _SUSPENDED,
+        Event.UNUSED: _SUSPENDED,
+    },
+    _FORGOTTEN: {},
+}
+
+
+class Standing(Enum):
+    """The place where a lane waits for its turn."""
+
+    OUT = "out"
+    """Nowhere: it has nothing to start, or its window is full."""
+    IN_LINE = "in line"
+    """In its zone's line."""
+    HELD = "held"
+    """Out of line until `Slots` has a connection for it."""
+
+    __hash__ = object.__hash__
+
+
+class Move(Enum):
+    """A change of standing."""
+
+    JOIN = "join"
+    TURN = "turn"
+    """Its turn has come."""
+    HOLD = "hold"
+    RELEASE = "release"
+
+    __hash__ = object.__hash__
+
+
+STANDINGS: Mapping[Standing, Mapping[Move, Standing]] = {
+    Standing.OUT: {Move.JOIN: Standing.IN_LINE, Move.HOLD: Standing.HELD},
+    Standing.IN_LINE: {Move.TURN: Standing.OUT},
+    Standing.HELD: {Move.RELEASE: Standing.OUT},
+}
+
+
+SUSPENDED = frozenset({Condition.SUSPENDED, Condition.PROBING})
 
 _OPEN = Condition.OPEN
 
@@ -118,24 +218,24 @@ class Lane:
         lane is not suspended. Others come first: each gets a turn as the probe."""
         return self.until_probed(now) + PROBE_GRACE_MS if self.suspended else None
 
-    def ask_share(self, now: int) -> int:
-        """How long one more recipient stays outside because of the lane's share, ms; 0 = it may come in."""
+    def asked(self, now: int) -> tuple[Share, int]:
+        """The share once one more recipient comes, and how long that stays outside because of it, ms; 0 = it
+        may come in."""
         new = self.condition is Condition.NEW
-        self.share, wait = self.share.asked(self.queue.waiting, now, self.moved, new=new)
-        return wait
+        return self.share.asked(self.queue.waiting, now, self.moved, new=new)
 
-    def passed_over(self, now: int) -> int:
-        """How long claims pass over its mail, ms; 0 = no longer.
+    def top(self, queuecache: int) -> int:
+        """Connections that it may have at most."""
+        return self.hop.policy.connections or queuecache
 
-        A rest that ends with the share still held is followed by the next one: no mail is claimed to see it.
-        """
+    def most_connections(self, queuecache: int, now: int) -> int:
+        """Connections that it may have now."""
         if self.suspended:
-            return self.until_probed(now)
-        rest = self.share.until - now
-        return self.ask_share(now) if rest <= 0 and self.share.most else rest
+            return 1 if self.suspension.until <= now else 0
+        return min(max(1, int(self.window.size)), self.top(queuecache))
 
-    def view(self, window: int, now: int) -> LaneState:
-        """A snapshot; `window` is its present limit on connections."""
+    def view(self, queuecache: int, now: int) -> LaneState:
+        """A snapshot."""
         return LaneState(
             name=self.name,
             destination=self.hop.destination.name,
@@ -143,7 +243,7 @@ class Lane:
             waiting=self.queue.waiting + self.queue.aside,
             connections=self.connections,
             idle=self.idle,
-            window=window,
+            window=self.most_connections(queuecache, now),
             suspended=self.suspended,
             probe_in_ms=max(self.suspension.until - now, 0) if self.suspended else 0,
             rate_in_ms=max((limit.wait(1, now) for limit in self.queue.limits), default=0),

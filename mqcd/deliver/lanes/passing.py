@@ -141,7 +141,7 @@ class Passing:
         """Domains that claims pass over, and until when; see `LaneTable.skip`."""
         skipped: dict[str, int] = {}
         for lane in tuple(self._resting.values()):
-            rest = 0 if lane.suspended else lane.passed_over(now)
+            rest = 0 if lane.suspended else _rest(lane, now)
             if rest > 0:
                 skipped.update(dict.fromkeys(lane.domains, rest))
             else:
@@ -180,6 +180,17 @@ class Passing:
             if not lane.queue.jobs and not lane.connections and not lane.queue.aside
             if now > lane.suspension.until + MOST_GRACE_MS
         ]
+
+
+def _rest(lane: Lane, now: int) -> int:
+    """How long claims pass over its mail, ms; 0 = no longer.
+
+    A rest that ends with the share still held is followed by the next one: no mail is claimed to see it.
+    """
+    rest = lane.share.until - now
+    if rest <= 0 and lane.share.most:
+        lane.share, rest = lane.asked(now)
+    return rest
 
 
 def _has_others(lane: Lane) -> bool:

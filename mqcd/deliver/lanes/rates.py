@@ -58,17 +58,22 @@ class Limit:
         self._fill(now)
         self._level -= recipients * self.rate.per
 
-    def book(self, now: int, most: int, been_outside: bool) -> int:
-        """In how many ms one more recipient should come back; 0 = it may wait inside.
+    def lets_in(self, now: int, most: int, been_outside: bool) -> bool:
+        """Whether one more recipient may wait inside.
 
         At most `most` may. While others wait outside for their turns newcomers join them at the end;
         a recipient that has `been_outside` goes ahead of newcomers.
         """
-        wait = self.wait(self.held + 1, now)
         room = 2 * HOLD_MS if been_outside else HOLD_MS
-        if wait <= room and self.held < most and (been_outside or self._booked <= now + HOLD_MS):
+        if self.held >= most or not (been_outside or self._booked <= now + HOLD_MS):
+            return False
+        return self.wait(self.held + 1, now) <= room
+
+    def book(self, now: int, most: int, been_outside: bool) -> int:
+        """In how many ms one more recipient should come back; 0 = it may wait inside, see `lets_in`."""
+        if self.lets_in(now, most, been_outside):
             return 0
-        turn = max(self._booked + self.rate.per / self.rate.count, now + wait)
+        turn = max(self._booked + self.rate.per / self.rate.count, now + self.wait(self.held + 1, now))
         if turn - now > LONGEST_MS:
             return LONGEST_MS
         self._booked = turn

@@ -8,39 +8,73 @@
 * Rates (see `rates`) of a lane, a zone, a sender are charged when an attempt starts. A lane or zone without
   tokens sleeps until its next one; mail of a sender without tokens steps aside, so that it delays no
   other's. Mail that would have to wait for long waits outside.
-* What comes of the work, in `outcomes`, changes how many connections a lane may have, and suspends it.
 * When the active set is full, lanes that hold more than their share and make no progress give back the rest,
   and get no more in until they have used up half of their share. A new lane has a quarter of the active set.
 
-Decisions are returned (`Start`, `Give`); pool and workers perform them and report the result to the table.
+Decisions are made in `decisions` and applied here; what other parts have to do is returned (`Start`, `Give`).
+Pool and workers do it and report what has ended:
+
+| what ended | the lane's window | suspended | besides |
+|---|---|---|---|
+| a handshake (`opened`) | | | the connection counts as working |
+| a transaction (`went_through`) | by its time and feedback | no longer | its share is bounded no more |
+| all hosts refuse (`failed`), connections work | shrinks | | |
+| the same, no connection works | closes | yes | one recipient stays as the probe, others go back |
+| a connection in a transaction (`broke`) | halves | after `BREAKS` in a row | likewise |
+| a connection (`closed`) | | | a lane without mail may be forgotten |
+
+Of a connection that failed or broke the caller reports that first, and `closed` then. How long a lane is
+suspended is in `outside`, the table of its conditions in `lane`.
+
 Times are ms; `now` is monotonic here, parking times are handed out relative (`after`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from mqcd.core.model import Recipient
+from mqcd.core.smtp.reply import Reply
+from mqcd.deliver.lanes.decisions import (
+    STUCK_MS,
+    Turn,
+    at_turn,
+    holds_back,
+    is_free,
+    must_close,
+    reliefs,
+)
 from mqcd.deliver.lanes.jobs import Job
-from mqcd.deliver.lanes.lane import Bounds, Give, Lane, LaneState, Start, Why
-from mqcd.deliver.lanes.outcomes import Outcomes
-from mqcd.deliver.lanes.outside import Share
-from mqcd.deliver.lanes.passing import NOBODY, Skip
+from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Condition, Event, Give, Lane, LaneState, Start, Why
+from mqcd.deliver.lanes.outside import Share, Suspension
+from mqcd.deliver.lanes.passing import NOBODY, Passing, Skip
+from mqcd.deliver.lanes.slots import Slots
 from mqcd.deliver.lanes.tenants import Places, Shares
+from mqcd.deliver.lanes.throttling import Throttle
+from mqcd.deliver.lanes.turns import Turns
 from mqcd.deliver.lanes.waits import Wait, wait_of
+from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.routing.policy import Hop
 
-STUCK_MS = 500
-"""A lane without an attempt for so long makes no progress."""
-SLOW_MS = 5000
-"""A lane whose head of line waited longer than this is slow."""
+BREAKS = 3
+"""Connections that break in a row, none passing a transaction, after which a destination is suspended."""
+MAX_EMPTY_LANES = 1000
+
+# As globals, see `decisions`.
+_OPEN, _PASS = Condition.OPEN, Event.PASS
+_LEAVE, _HOLD, _STAY = Turn.LEAVE, Turn.HOLD, Turn.STAY
 
 
-class LaneTable(Outcomes):
+class LaneTable:
     """All lanes, which work starts, and the count of what is in flight."""
 
     def __init__(self, bounds: Bounds) -> None:
-        super().__init__(bounds)
+        self._bounds = bounds
+        self._lanes: dict[str, Lane] = {}
+        self._turns = Turns()
+        self._throttle = Throttle(self._turns)
+        self.passing = Passing()
+        self.slots = Slots(self._turns, bounds.maxconnections)
         self._count = 0
         self.active = 0
         """Recipients claimed and neither settled nor parked."""
@@ -64,12 +98,12 @@ class LaneTable(Outcomes):
 
     def states(self, now: int) -> list[LaneState]:
         """A snapshot for operators."""
-        return [lane.view(self._limit(lane, now), now) for lane in self._lanes.values()]
+        return [lane.view(self._bounds.queuecache, now) for lane in self._lanes.values()]
 
     def state(self, name: str, now: int) -> LaneState | None:
         """The state of one lane; None if there is none of this name."""
         lane = self._lanes.get(name)
-        return None if lane is None else lane.view(self._limit(lane, now), now)
+        return None if lane is None else lane.view(self._bounds.queuecache, now)
 
     def wait(self, recipient: Recipient, now: int) -> Wait:
         """What stands before a recipient of the queue."""
@@ -117,7 +151,7 @@ class LaneTable(Outcomes):
         if hop.sole:
             self.passing.belongs(domain, lane)
         job = Job(hop, [recipient], now, content=content)
-        if not self._is_free(lane):
+        if not is_free(lane, self._throttle.senders):
             job.limit = self._throttle.of_sender(recipient)
             most = self._bounds.queuecache
             job.few = self.shares.is_few(recipient, lane.queue.few, self.active, most)
@@ -126,7 +160,7 @@ class LaneTable(Outcomes):
         self._enter(lane, job, now)
         if lane.suspended:
             self._throttle.alarm(lane.suspension.until, lane)
-        if lane.idle or lane.connections < self._limit(lane, now):
+        if lane.idle or lane.connections < lane.most_connections(self._bounds.queuecache, now):
             self._turns.push(lane)
         return None
 
@@ -149,28 +183,21 @@ class LaneTable(Outcomes):
         """The most that a lane may hold of which no transaction has ended."""
         return max(self._bounds.queuecache // 4, 1)
 
-    def _is_free(self, lane: Lane) -> bool:
-        """Whether nothing can hold back the lane's mail. Whatever can must be asked for here: new mail that
-        goes past the queue (`start_new`) is asked nothing else."""
-        return not (lane.suspended or lane.share.most or self._throttle.governs(lane))
-
     def _outside(self, lane: Lane, job: Job, now: int) -> Give | None:
-        """A Give when the lane takes no mail now: it is suspended with a probe, or holds its share; or when a
-        rate allows the recipient later."""
-        if lane.suspended:
-            if lane.queue.jobs or lane.connections:
-                wait = lane.until_probed(now)
-                return Give(recipients=job.recipients, after=wait, why=Why.DEAD, lane=lane)
-            return None
-        if job.few:
-            return None
-        if lane.share.most and (wait := lane.ask_share(now)):
+        """A Give where something holds the recipient back."""
+        most, few = self._new_share, job.few
+        why = holds_back(lane, job, now, most)
+        after = 0
+        if why is Why.DEAD:
+            after = lane.until_probed(now)
+        elif lane.share.most and not (lane.suspended or few):
+            lane.share, after = lane.asked(now)
+        if why is Why.SHARE:
             self.passing.add(lane)
-            return Give(recipients=job.recipients, after=wait, why=Why.SHARE, lane=lane)
-        limits = lane.queue.limits if job.limit is None else (*lane.queue.limits, job.limit)
-        most, been_outside = self._new_share, job.recipients[0].due > 0
-        after = max((limit.book(now, most, been_outside) for limit in limits), default=0)
-        return Give(recipients=job.recipients, after=after, why=Why.RATE, lane=lane) if after else None
+        elif why is Why.RATE:
+            been_outside = job.recipients[0].due > 0
+            after = max(limit.book(now, most, been_outside) for limit in lane.queue.limits_of(job))
+        return None if why is None else Give(recipients=job.recipients, after=after, why=why, lane=lane)
 
     def _enter(self, lane: Lane, job: Job, now: int) -> None:
         """Its recipient goes to the job of its message that has room, else in this one to its turn."""
@@ -193,28 +220,30 @@ class LaneTable(Outcomes):
         blocked: list[Lane] = []
         for released in self.slots.released():
             self._push(released)
-        while not (full := self.slots.full) or self.slots.idle:
+        slots, most = self.slots, self._bounds.queuecache
+        while not slots.full or slots.idle:
             lane = self._turns.pop()
             if lane is None:
                 break
-            if not self._may_start(lane, now, full):
-                continue
-            if full and not lane.idle:
+            turn = at_turn(lane, slots, now, most, len(self._lanes) == 1)
+            if turn is _STAY:
                 blocked.append(lane)
-            elif (job := self._take(lane, now)) is not None:
-                started.append(Start(lane=lane, job=job, reuse=self.slots.start(lane, now)))
+            elif turn is _HOLD:
+                slots.hold(lane, now)
+            elif turn is not _LEAVE and (job := self._take(lane, now)) is not None:
+                started.append(Start(lane=lane, job=job, reuse=slots.start(lane, now)))
                 if lane.queue.jobs:
                     self._turns.push(lane)
         for lane in blocked:
             self._turns.push(lane)
-        self.slots.crowded = full and bool(self._turns)
+        slots.crowded = slots.full and bool(self._turns)
         return started
 
     def start_new(self, recipients: Sequence[Recipient], hop: Hop, now: int) -> Start | None:
         """Start a job for new recipients of one message over an idle connection of their lane; without
         `reuse` they wait there for one. None: no room, or something holds them. They count as claimed."""
         lane = self._lanes.get(hop.key)
-        if lane is None or lane.hop.policy is not hop.policy or not self._is_free(lane):
+        if lane is None or lane.hop.policy is not hop.policy or not is_free(lane, self._throttle.senders):
             return None
         free = lane.idle > 0 and not lane.queue.jobs
         if not free and not lane.has_room(len(recipients)):
@@ -237,18 +266,12 @@ class LaneTable(Outcomes):
         if not start.reuse:
             start.lane.coming -= len(start.job.recipients)
 
-    def _may_start(self, lane: Lane, now: int, full: bool) -> bool:
-        if not lane.queue.jobs or (not lane.idle and lane.connections >= self._limit(lane, now)):
-            return False
-        return full or lane.idle > 0 or not self.slots.refuses(lane, now, len(self._lanes) == 1)
-
     def next_job(self, lane: Lane, now: int) -> Job | None:
         """More work for a connection of `lane` that has become free; None: it is idle, or must go.
 
-        A connection is not kept while other lanes wait for one, or its lane is suspended. Where a zone's
-        tokens go by age, `dispatch` decides.
+        Where a zone's tokens go by age, `dispatch` decides.
         """
-        if not lane.queue.jobs or lane.suspended or self.slots.others_wait(lane):
+        if not lane.queue.jobs or must_close(lane, self.slots):
             return None
         if self._throttle.by_age(lane):
             self._turns.push(lane)
@@ -257,7 +280,7 @@ class LaneTable(Outcomes):
 
     def keep(self, lane: Lane) -> bool:
         """Whether a connection without work may stay open; it counts as idle from now on if so."""
-        if lane.suspended or self.slots.others_wait(lane):
+        if must_close(lane, self.slots):
             return False
         self.slots.rest(lane)
         if lane.queue.jobs:
@@ -271,26 +294,91 @@ class LaneTable(Outcomes):
                 if lane.connections:
                     self.slots.judge(lane, now)
 
+    # ------------------------------------------------------------ work ends
+
+    def opened(self, lane: Lane) -> None:
+        """A connection has completed its handshake."""
+        lane.working += 1
+
+    def went_through(self, lane: Lane, now: int, took: int = 0, feedback: Feedback = Feedback.GOOD) -> None:
+        """A transaction ran to its end, in `took` ms: the destination is open."""
+        lane.breaks = 0
+        if lane.condition is not _OPEN:
+            if lane.suspended:
+                lane.suspension = Suspension()
+                self.passing.revived(lane)
+            lane.share = Share(0, lane.share.rest, lane.share.until)
+        lane.on(_PASS)
+        lane.moved = now
+        quick = lane.pace.measure(took, now)
+        top = lane.top(self._bounds.queuecache)
+        window = lane.window.after(feedback, quick=quick, connections=lane.connections, top=top, now=now)
+        grown, lane.window = window.size > lane.window.size, window
+        self.slots.judge(lane, now)
+        released = not lane.doubted and self.slots.release(lane)
+        if grown or released:
+            self._push(lane)
+
+    def failed(self, lane: Lane, now: int, reply: Reply) -> Give | None:
+        """No host of the destination could be reached. The caller closes the connection besides."""
+        if lane.working:
+            lane.window = lane.window.refused(lane.working, now)
+            return None
+        return self._suspend(lane, now, reply)
+
+    def broke(self, lane: Lane, now: int, reply: Reply) -> Give | None:
+        """A connection broke in mid-transaction. The caller closes it besides."""
+        lane.breaks += 1
+        lane.window = lane.window.halved()
+        return self._suspend(lane, now, reply) if lane.suspended or lane.breaks >= BREAKS else None
+
+    def closed(self, lane: Lane, now: int, *, working: bool) -> None:
+        """A connection is gone; `working` says whether it was past its handshake."""
+        self.slots.closed(lane)
+        lane.working -= working
+        if not lane.connections:
+            lane.on(Event.UNUSED)
+        if lane.queue.jobs:
+            self._turns.push(lane)
+        elif len(self._lanes) > MAX_EMPTY_LANES and self._forgettable(lane, now):
+            self._forget(lane)
+
+    def probe(self, domains: Collection[str] | None, now: int) -> None:
+        """Let the next probe of suspended lanes with mail for `domains` (None = of all) begin at once.
+
+        If it fails, the next ones come as after the first failure.
+        """
+        for lane in self.passing.dead(domains):
+            lane.suspension = lane.suspension.hurried(now)
+            self._push(lane)
+
+    def put_back(self, lane: Lane, job: Job) -> None:
+        """A job that was started and not tried goes to the head of its lane."""
+        lane.queue.put_back(job)
+        self._turns.push(lane)
+
+    def took_back(self, lane: Lane, job: Job) -> None:
+        """A cancelled attempt had lasted too long: the lane counts as slow until transactions show
+        otherwise."""
+        lane.pace.recent = max(lane.pace.recent, float(TRIAL_MS))
+        self.put_back(lane, job)
+
+    def forget(self, now: int) -> None:
+        """Remove suspended lanes for which nothing waits."""
+        for lane in self.passing.deserted(now):
+            if lane.limit is None or lane.limit.is_full(now):
+                self._forget(lane)
+
     # ------------------------------------------------------------ the active set is full
 
     def relieve(self, now: int) -> list[Give]:
         """Recipients to return, so that a lane without progress cannot hold the whole active set."""
-        if self.room():
-            return []
-        lanes = [lane for lane in self._lanes.values() if lane.queue.jobs]
-        most = max(self._bounds.queuecache // (2 * max(len(lanes), 1)), 1)
         given: list[Give] = []
-        for lane in lanes:
-            waiting = lane.queue.waiting
-            waited = now - min([job.since for job in lane.queue.jobs.heads])
-            if waiting <= most or (waited < SLOW_MS and now - lane.moved < STUCK_MS):
-                continue
-            # What stays should last until the rest comes back, at the speed seen so far.
-            rest = max(waited * most // waiting, STUCK_MS)
-            lane.share = Share(most, rest, lane.share.until).rested(now, lane.moved)
+        for lane, share in () if self.room() else reliefs(self.lanes(), self._bounds.queuecache, now):
+            lane.share = share
             self.passing.add(lane)
-            cut = lane.queue.cut(most)
-            given.append(Give(recipients=cut, after=lane.share.rest, why=Why.SHARE, lane=lane))
+            cut = lane.queue.cut(share.most)
+            given.append(Give(recipients=cut, after=share.rest, why=Why.SHARE, lane=lane))
         return given
 
     def cull(self, over: Callable[[Lane, Recipient], bool]) -> list[Give]:
@@ -318,8 +406,30 @@ class LaneTable(Outcomes):
     def _take(self, lane: Lane, now: int) -> Job | None:
         return self._throttle.take(lane, now) if self._throttle.governs(lane) else lane.queue.take()
 
-    def _limit(self, lane: Lane, now: int) -> int:
-        """Connections that a lane may have now."""
-        if lane.suspended:
-            return 1 if lane.suspension.until <= now else 0
-        return min(max(1, int(lane.window.size)), self._top(lane))
+    def _push(self, lane: Lane) -> None:
+        if lane.queue.jobs:
+            self._turns.push(lane)
+
+    def _forgettable(self, lane: Lane, now: int) -> bool:
+        busy = lane.connections or lane.suspended or lane.queue.aside
+        return not busy and (lane.limit is None or lane.limit.is_full(now))
+
+    def _forget(self, lane: Lane) -> None:
+        lane.on(Event.FORGET)
+        del self._lanes[lane.name]
+        self.passing.forget(lane)
+
+    def _suspend(self, lane: Lane, now: int, reply: Reply) -> Give | None:
+        """Keep one recipient as the probe; a Give of all others."""
+        before = lane.suspension.until
+        lane.suspension = lane.suspension.failed(reply, lane.hop.policy, now)
+        if lane.suspension.until != before:
+            self._throttle.alarm(lane.suspension.until, lane)
+        lane.on(Event.FAIL)
+        self.passing.add(lane)
+        lane.breaks = 0
+        lane.window = lane.window.closed()
+        given = lane.queue.keep_one()
+        if not given:
+            return None
+        return Give(recipients=given, after=lane.until_probed(now), why=Why.DEAD, lane=lane)

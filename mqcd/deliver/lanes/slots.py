@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mqcd.deliver.lanes.lane import Lane
-from mqcd.deliver.lanes.states import Event, Move, Standing
+from mqcd.deliver.lanes.lane import Event, Lane, Move, Standing
 from mqcd.deliver.lanes.turns import Turns
 
 # As globals, see `turns`.
@@ -80,6 +79,8 @@ class Slots:
 
     def start(self, lane: Lane, now: int) -> bool:
         """A lane has work for a connection; whether that is an idle one. If not it has one more."""
+        if not lane.idle:
+            self.judge(lane, now)
         lane.on(_START)
         if lane.connections == lane.idle:
             lane.begun = now
@@ -109,20 +110,19 @@ class Slots:
             lane.doubted = doubted
             self.doubted += lane.connections if doubted else -lane.connections
 
-    def refuses(self, lane: Lane, now: int, single: bool) -> bool:
-        """Whether a lane may not have one more, though not all are in use; it is held back then.
+    def refuses(self, lane: Lane, *, doubted: bool) -> bool:
+        """Whether a lane, `doubted` or not, may not have one more, though not all are in use."""
+        # It may be another than at the last look.
+        in_doubt = self.doubted + (doubted - lane.doubted) * lane.connections
+        if not doubted or not self._most or in_doubt < self._doubted_most:
+            return False
+        return not _is_new(lane) or in_doubt >= self._new_most
 
-        `single`: there is no other lane.
-        """
+    def hold(self, lane: Lane, now: int) -> None:
+        """Hold a lane back that may not have one more, until there is room."""
         self.judge(lane, now)
-        if not lane.doubted or single or not self._most or self.doubted < self._doubted_most:
-            return False
-        new = _is_new(lane)
-        if new and self.doubted < self._new_most:
-            return False
-        (self._held_new if new else self._held)[lane] = None
+        (self._held_new if _is_new(lane) else self._held)[lane] = None
         lane.move(_HOLD)
-        return True
 
     def released(self) -> Iterator[Lane]:
         """Held lanes for which there may be a connection now; they are released."""

@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 
 from mqcd.core.model import Recipient
 from mqcd.core.ports import UsedRates
+from mqcd.deliver.lanes.decisions import allowed
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Bounds, Lane
 from mqcd.deliver.lanes.rates import Limit, Limits, limit_of
@@ -131,24 +132,20 @@ class Throttle:
 
     def take(self, lane: Lane, now: int) -> Job | None:
         """The lane's next job, charged to its limits; None: it has to wait, or has none."""
-        while lane.queue.jobs and lane.asleep <= now:
-            job = lane.queue.jobs.first
-            if job.paid:
-                return lane.queue.take()
-            limits = (*lane.queue.limits, job.limit) if job.limit else lane.queue.limits
-            size = min([len(job.recipients), *(limit.burst for limit in limits)])
-            if job.limit and (wait := job.limit.wait(size, now)):
-                self._set_aside(lane, job.limit, now + wait)
-                continue
-            for limit in lane.queue.limits:
-                if wait := limit.wait(size, now):
-                    self._sleep(lane, limit, now + wait)
-                    return None
-            for limit in limits:
-                limit.take(size, now)
-            lane.queue.split_first(size)
-            lane.queue.jobs.first.paid = True
-            return lane.queue.take()
+        queue = lane.queue
+        while queue.jobs and lane.asleep <= now:
+            job, size = queue.jobs.first, allowed(lane, now)
+            if isinstance(size, int):
+                if not job.paid:
+                    for limit in queue.limits_of(job):
+                        limit.take(size, now)
+                    queue.split_first(size)
+                    queue.jobs.first.paid = True
+                return queue.take()
+            if size.limit is not job.limit:
+                self._sleep(lane, size.limit, size.until)
+                return None
+            self._set_aside(lane, size.limit, size.until)
         return None
 
     def _sleep(self, lane: Lane, limit: Limit, until: int) -> None:

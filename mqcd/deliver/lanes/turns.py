@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush, heapreplace
 
-from mqcd.deliver.lanes.lane import Lane
-from mqcd.deliver.lanes.states import Move, Standing
+from mqcd.deliver.lanes.lane import Lane, Move, Standing
 from mqcd.deliver.lanes.tenants import TurnOrder
 
 # As globals: on Python 3.11 an attribute of an Enum takes ten times as long.

@@ -2,9 +2,8 @@
 
 import pytest
 
-from mqcd.deliver.lanes.lane import PROMPT_MS, TRIAL_MS, Lane
+from mqcd.deliver.lanes.lane import PROMPT_MS, TRIAL_MS, Event, Lane
 from mqcd.deliver.lanes.slots import Slots, divide
-from mqcd.deliver.lanes.states import Event
 from mqcd.deliver.lanes.turns import Turns
 from tests.fakes.world import START_MS, Server, World
 from tests.unit.deliver.lanes.test_scheduling import PLACES
@@ -21,6 +20,16 @@ def lane(*, took: int | None = None) -> Lane:
         made.pace.measure(took, 0)
         made.on(Event.PASS)
     return made
+
+
+def opens(slots: Slots, lane: Lane) -> bool:
+    """Whether a lane has one more connection; else it is held."""
+    if slots.refuses(lane, doubted=not lane.answers(0)):
+        slots.hold(lane, 0)
+        return False
+    slots.judge(lane, 0)
+    slots.opened(lane)
+    return True
 
 
 @pytest.mark.parametrize(
@@ -51,36 +60,33 @@ def test_a_destination_answers_by_its_recent_attempts(
 
 def test_who_is_in_doubt_gets_no_more_than_a_half() -> None:
     slots, slow = Slots(Turns(), 8), lane(took=5000)
-    while not slots.full and not slots.refuses(slow, 0, single=False):
-        slots.opened(slow)
+    while not slots.full and opens(slots, slow):
+        pass
     assert slow.connections == 4
     new = [lane() for _ in range(3)]
     for each in new:
-        if not slots.refuses(each, 0, single=False):
-            slots.opened(each)
+        opens(slots, each)
     assert [each.connections for each in new] == [1, 1, 0]
     known = lane(took=50)
-    while not slots.full and not slots.refuses(known, 0, single=False):
-        slots.opened(known)
+    while not slots.full and opens(slots, known):
+        pass
     assert known.connections == 2
 
 
 def test_who_was_held_back_is_asked_again_when_there_is_room() -> None:
     slots, slow, other = Slots(Turns(), 2), lane(took=5000), lane(took=5000)
-    slots.judge(slow, 0)
-    slots.opened(slow)
-    assert slots.refuses(other, 0, single=False)
+    assert opens(slots, slow)
+    assert not opens(slots, other)
     assert list(slots.released()) == []
     slots.closed(slow)
     assert list(slots.released()) == [other]
-    assert not slots.refuses(other, 0, single=False)
+    assert opens(slots, other)
 
 
 def test_who_is_held_back_wants_a_connection_though_it_stands_in_no_line() -> None:
     slots, known, other = Slots(Turns(), 2), lane(), lane(took=5000)
-    slots.judge(known, 0)
-    slots.opened(known)
-    assert slots.refuses(other, 0, single=False)
+    assert opens(slots, known)
+    assert not opens(slots, other)
     known.pace.measure(50, 0)
     known.on(Event.PASS)
     # What is in doubt holds less: nothing but a look of the table tells the other one.
@@ -92,19 +98,11 @@ def test_who_is_held_back_wants_a_connection_though_it_stands_in_no_line() -> No
 
 def test_nothing_waits_for_a_lane_that_was_released_otherwise() -> None:
     slots, slow, other = Slots(Turns(), 2), lane(took=5000), lane(took=5000)
-    slots.judge(slow, 0)
-    slots.opened(slow)
-    assert slots.refuses(other, 0, single=False)
+    assert opens(slots, slow)
+    assert not opens(slots, other)
     assert slots.scarce
     slots.rest(other)
     assert not slots.scarce
-
-
-def test_a_single_lane_may_have_all() -> None:
-    slots, slow = Slots(Turns(), 4), lane(took=5000)
-    while not slots.full and not slots.refuses(slow, 0, single=True):
-        slots.opened(slow)
-    assert slow.connections == 4
 
 
 @pytest.mark.parametrize("service_ms", [5 * SECOND, 4 * MINUTE])

@@ -3,12 +3,12 @@
 import pytest
 
 from mqcd.core.errors import IllegalTransition
-from mqcd.deliver.lanes.lane import Lane
-from mqcd.deliver.lanes.states import (
+from mqcd.deliver.lanes.lane import (
     CONDITIONS,
     STANDINGS,
     Condition,
     Event,
+    Lane,
     Move,
     Standing,
 )

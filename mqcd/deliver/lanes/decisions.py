@@ -1,0 +1,129 @@
+"""What becomes of a lane's mail and connections: decisions on its record, all connections and the time. Pure.
+
+They change nothing: `LaneTable` and its parts apply them. What holds mail back is decided here alone.
+
+| asked when | by | decides |
+|---|---|---|
+| new mail comes while a connection has nothing to do | `is_free` | whether it may go without asking further |
+| a recipient comes | `holds_back` | whether it waits in the lane, or why outside |
+| the lane has its turn | `at_turn` | an idle or a new connection, or where the lane waits |
+| a job is next | `allowed` | how many recipients its rates allow, or which of them until when none |
+| a connection has nothing to do | `must_close` | whether it has to go |
+| the active set is full | `reliefs` | which lanes give back how much |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import Lane, Why
+from mqcd.deliver.lanes.outside import Share
+from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.lanes.slots import Slots
+
+STUCK_MS = 500
+"""A lane without an attempt for so long makes no progress."""
+SLOW_MS = 5000
+"""A lane whose head of line waited longer than this is slow."""
+
+
+class Turn(Enum):
+    """What a lane does at its turn."""
+
+    LEAVE = "leave"
+    """It has no job, or as many connections as it may have: it leaves the line."""
+    REUSE = "reuse"
+    """It starts a job over an idle connection."""
+    OPEN = "open"
+    """It starts a job over a new connection."""
+    HOLD = "hold"
+    """It is held until those in doubt have fewer connections, see `slots`."""
+    STAY = "stay"
+    """All connections are in use: it stays in line."""
+
+
+# As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
+_LEAVE, _REUSE, _OPEN, _HOLD, _STAY = Turn
+_DEAD, _RATE, _SHARE = Why.DEAD, Why.RATE, Why.SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """A rate without tokens."""
+
+    limit: Limit
+    until: int
+
+
+def is_free(lane: Lane, senders: bool) -> bool:
+    """Whether nothing can hold back the lane's mail, whoever sent it: `holds_back` and `allowed` need not be
+    asked. Whatever they ask must be named here. `senders`: whether some senders have rates."""
+    return not (senders or lane.suspended or lane.share.most or lane.queue.limits)
+
+
+def holds_back(lane: Lane, job: Job, now: int, most: int) -> Why | None:
+    """Why the recipient of a new job has to wait outside; None = it waits in its lane. `most` may wait for a
+    rate."""
+    if lane.suspended:
+        # One waits inside, as the probe.
+        return _DEAD if lane.queue.jobs or lane.connections else None
+    if job.few:
+        return None
+    if lane.share.most and lane.queue.waiting >= lane.share.most:
+        return _SHARE
+    been_outside = job.recipients[0].due > 0
+    for limit in lane.queue.limits_of(job):
+        if not limit.lets_in(now, most, been_outside):
+            return _RATE
+    return None
+
+
+def at_turn(lane: Lane, slots: Slots, now: int, queuecache: int, single: bool) -> Turn:
+    """What a lane does at its turn. `single`: there is no other."""
+    if not lane.queue.jobs:
+        return _LEAVE
+    if lane.idle:
+        return _REUSE
+    if lane.connections >= lane.most_connections(queuecache, now):
+        return _LEAVE
+    if slots.full:
+        return _STAY
+    return _HOLD if not single and slots.refuses(lane, doubted=not lane.answers(now)) else _OPEN
+
+
+def allowed(lane: Lane, now: int) -> int | Short:
+    """How many recipients of the lane's first job may go now; or the rate that has no tokens for it."""
+    job = lane.queue.jobs.first
+    if job.paid:
+        return len(job.recipients)
+    limits = lane.queue.limits_of(job)
+    size = min([len(job.recipients), *(limit.burst for limit in limits)])
+    for limit in limits:
+        if wait := limit.wait(size, now):
+            return Short(limit, now + wait)
+    return size
+
+
+def must_close(lane: Lane, slots: Slots) -> bool:
+    """Whether a connection that has ended its job has to go: its lane is suspended, or others wait for it."""
+    return lane.suspended or slots.others_wait(lane)
+
+
+def reliefs(lanes: Iterable[Lane], queuecache: int, now: int) -> list[tuple[Lane, Share]]:
+    """The lanes that hold more than their share of the full active set and make no progress, and the share
+    that each keeps, so that none can hold all of it."""
+    waiting = [lane for lane in lanes if lane.queue.jobs]
+    most = max(queuecache // (2 * max(len(waiting), 1)), 1)
+    found: list[tuple[Lane, Share]] = []
+    for lane in waiting:
+        held = lane.queue.waiting
+        waited = now - min([job.since for job in lane.queue.jobs.heads])
+        if held <= most or (waited < SLOW_MS and now - lane.moved < STUCK_MS):
+            continue
+        # What stays should last until the rest comes back, at the speed seen so far.
+        rest = max(waited * most // held, STUCK_MS)
+        found.append((lane, Share(most, rest, lane.share.until).rested(now, lane.moved)))
+    return found

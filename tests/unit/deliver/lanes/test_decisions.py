@@ -1,0 +1,146 @@
+"""Decisions on a lane's record: what they say, and that they change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+import pytest
+
+from mqcd.config.settings import Rate
+from mqcd.core.model import Envelope, Recipient
+from mqcd.deliver.lanes.decisions import (
+    Short,
+    Turn,
+    allowed,
+    at_turn,
+    holds_back,
+    is_free,
+    must_close,
+    reliefs,
+)
+from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.lane import Event, Lane, Why
+from mqcd.deliver.lanes.outside import Share
+from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.lanes.slots import Slots
+from mqcd.deliver.lanes.turns import Turns
+from tests.unit.deliver.lanes.test_scheduling import PLACES
+
+ACTIVE_SET = 100
+
+
+def recipient(number: int = 1) -> Recipient:
+    envelope = Envelope(spid=2 * number, sender="a@example.org", received=0)
+    return Recipient(envelope=envelope, size=1, qid=1, address="to@a.example")
+
+
+def lane_with(jobs: int, since: int = 0) -> Lane:
+    made = Lane(PLACES["a"])
+    for number in range(jobs):
+        job = Job(PLACES["a"], [recipient(number)], since, order=(number, number))
+        made.queue.append(job, joinable=False)
+    return made
+
+
+def of(lane: Lane) -> dict[str, object]:
+    """What its record says."""
+    return {each.name: getattr(lane, each.name) for each in fields(lane) if each.name not in ("hop", "queue")}
+
+
+def suspend(lane: Lane) -> None:
+    lane.on(Event.FAIL)
+
+
+def has_idle(lane: Lane) -> None:
+    lane.connections = lane.idle = 1
+
+
+def is_at_its_window(lane: Lane) -> None:
+    lane.connections = int(lane.window.size)
+
+
+def nothing(lane: Lane) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("jobs", "prepare", "taken", "single", "turn"),
+    [
+        (0, has_idle, 0, False, Turn.LEAVE),
+        (1, nothing, 0, False, Turn.OPEN),
+        (1, has_idle, 8, False, Turn.REUSE),
+        (1, is_at_its_window, 0, False, Turn.LEAVE),
+        (1, nothing, 8, False, Turn.STAY),
+        (1, nothing, 6, False, Turn.HOLD),
+        (1, nothing, 6, True, Turn.OPEN),
+        (1, suspend, 0, False, Turn.OPEN),
+    ],
+)
+def test_a_lane_at_its_turn(
+    jobs: int, prepare: Callable[[Lane], None], taken: int, single: bool, turn: Turn
+) -> None:
+    slots, lane = Slots(Turns(), 8), lane_with(jobs)
+    slots.taken = slots.doubted = taken
+    prepare(lane)
+    before = of(lane)
+    assert at_turn(lane, slots, 0, ACTIVE_SET, single) is turn
+    assert of(lane) == before
+    assert (slots.taken, slots.doubted) == (taken, taken)
+
+
+def holds_share(lane: Lane) -> None:
+    lane.share = Share(2)
+
+
+def has_a_rate(lane: Lane) -> None:
+    limit = Limit(Rate(count=1, per=3_600_000))
+    lane.queue.bind((limit,))
+    limit.take(1, 0)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "why"),
+    [(nothing, None), (suspend, Why.DEAD), (holds_share, Why.SHARE), (has_a_rate, Why.RATE)],
+)
+def test_what_holds_back_also_makes_a_lane_not_free(prepare: Callable[[Lane], None], why: Why | None) -> None:
+    lane = lane_with(2)
+    prepare(lane)
+    before = of(lane)
+    assert holds_back(lane, Job(PLACES["a"], [recipient(9)], 0), 0, ACTIVE_SET) is why
+    assert is_free(lane, senders=False) is (why is None)
+    assert not is_free(lane, senders=True)
+    assert of(lane) == before
+
+
+def test_a_suspended_lane_takes_one_as_its_probe() -> None:
+    lane = lane_with(0)
+    suspend(lane)
+    assert holds_back(lane, Job(PLACES["a"], [recipient()], 0), 0, ACTIVE_SET) is None
+
+
+def test_the_senders_rate_is_asked_before_the_lanes() -> None:
+    lane, sender = lane_with(1), Limit(Rate(count=1, per=1000))
+    has_a_rate(lane)
+    job = lane.queue.jobs.first
+    job.limit = sender
+    sender.take(sender.burst, 0)
+    assert allowed(lane, 0) == Short(sender, 1000)
+    job.paid = True
+    assert allowed(lane, 0) == 1
+
+
+def test_a_connection_closes_when_its_lane_is_suspended() -> None:
+    lane, slots = lane_with(1), Slots(Turns(), 8)
+    assert not must_close(lane, slots)
+    suspend(lane)
+    assert must_close(lane, slots)
+
+
+def test_a_lane_with_progress_keeps_what_it_holds() -> None:
+    stuck, moving = lane_with(60), lane_with(60)
+    moving.moved = 4000
+    [(lane, share)] = reliefs([stuck, moving], ACTIVE_SET, 4000)
+    assert lane is stuck
+    assert share.most == ACTIVE_SET // 4
+    assert stuck.share == Share()
