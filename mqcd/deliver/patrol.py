@@ -1,6 +1,6 @@
 """Checks once a minute for what no event triggers, while mail is in flight or a lane suspended.
 
-* Recipients that wait inside for longer than their age limit (see `parking`) get a verdict.
+* Recipients that wait inside for longer than their age limit (see `verdicts`) get a verdict.
 * Suspended lanes for which nothing waits are forgotten.
 * What is stuck (see `watchdog`) is logged, once each, as a warning; its end at level info.
 
@@ -20,9 +20,9 @@ from mqcd.deliver.health.watchdog import Kind, Stuck
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane, Why
 from mqcd.deliver.lanes.scheduling import LaneTable
-from mqcd.deliver.parking import grace, is_over
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.terms import Terms
+from mqcd.deliver.verdicts import grace, is_over
 
 PATROL_MS = 60_000
 

@@ -38,27 +38,23 @@ from mqcd.deliver.explaining import Explainer
 from mqcd.deliver.health.suspects import Suspects
 from mqcd.deliver.health.watchdog import Stuck
 from mqcd.deliver.held import Held
-from mqcd.deliver.lanes.decisions import STUCK_MS
 from mqcd.deliver.lanes.gauging import Gauges, gauge
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import LaneState, Why
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.outlook import Waiting
-from mqcd.deliver.parking import is_late, is_over
 from mqcd.deliver.patrol import Patrol
 from mqcd.deliver.placing import Placing, Suppressed
+from mqcd.deliver.plan import Plan
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.replying import Effect
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.standing import Standing
 from mqcd.deliver.terms import Terms, bounds_of
+from mqcd.deliver.verdicts import is_late, is_over
 
-MAX_SLEEP_MS = 3_600_000
-"""The longest sleep; the wall clock may be set meanwhile."""
 CLAIMED_AT_ONCE = 500
 """Recipients of one claim: to read them, route them and perhaps give them back is one turn of the loop."""
-EMPTY_CLAIM_MS = 1000
-"""How long no claim is made after one that returned nothing although mail was due."""
 SETTLE_GRACE_MS = 1000
 """How long a stop waits for the store to record the last verdicts."""
 
@@ -116,12 +112,7 @@ class Deliverer:
         self._loop_task: asyncio.Task[None] | None = None
         self._search: asyncio.Task[None] | None = None
         """Looks for suspects."""
-        self._dry_until = 0
-        self._relieve_at = 0
-        self._passed_over = False
-        """Whether the last claim passed over domains."""
-        self._extra_at = 0
-        """When a claim beyond the full active set may give something."""
+        self._plan = Plan()
         self._quiet = asyncio.Event()
         """Set when delivery is drained; a waiter clears it first."""
         self._quiet.set()
@@ -169,8 +160,7 @@ class Deliverer:
 
     def _place_all_anew(self) -> None:
         self._placing.place(self._table.withdraw(self._standing.misplaces))
-        self._dry_until = 0
-        self._event.set()
+        self._look_afresh()
 
     def _place_anew(self, job: Job) -> bool:
         """Place a job again that left its lane before other rules stood; False where it is right."""
@@ -189,8 +179,7 @@ class Deliverer:
     def halt(self, paused: bool) -> None:
         """Begin no attempt, and let what waits rest in the store, until called with False."""
         self._terms.halted = paused
-        self._dry_until = 0
-        self._event.set()
+        self._look_afresh()
 
     def trace_by(self, traces: Traces) -> None:
         """Connections that are opened from now on are looked at for these."""
@@ -203,12 +192,11 @@ class Deliverer:
     def probe(self, domains: Collection[str] | None) -> None:
         """Try suspended destinations of mail for `domains` (None = all) now, by one recipient each."""
         self._table.probe(domains, self._clock.monotonic())
-        self._dry_until = 0
-        self._event.set()
+        self._look_afresh()
 
     def start_held(self, wanted: Callable[[str], bool]) -> Collection[str]:
         """Try the mail that rests for these domains now; returns the domains that have some."""
-        self._dry_until = 0
+        self._plan.changed()
         return self._held.start(wanted)
 
     async def stop(self, grace_ms: int) -> None:
@@ -312,8 +300,7 @@ class Deliverer:
                 self._recorder.unavailable(error)
             except Exception:
                 _log.exception("delivery loop failed, next turn in 1 s")
-                self._dry_until = self._clock.monotonic() + EMPTY_CLAIM_MS
-                self._alarm.set(EMPTY_CLAIM_MS)
+                self._alarm.set(self._plan.failed(self._clock.monotonic()))
 
     async def _turn_once(self) -> None:
         table, clock = self._table, self._clock
@@ -325,11 +312,9 @@ class Deliverer:
             return
         self._patrol.walk()
         now = clock.monotonic()
-        if not (room := table.room()) and now >= self._relieve_at:
-            self._relieve_at = now + STUCK_MS
+        if self._plan.relieves(table.room(), now):
             self._settling.give(*table.relieve(now))
-            room = table.room()
-        if now >= (self._dry_until if room else self._extra_at):
+        if self._plan.claims(room := table.room(), now):
             await self._claim(room)
         if self._terms.rests:
             return
@@ -342,7 +327,7 @@ class Deliverer:
         clock = self._clock
         wall, now = clock.now(), clock.monotonic()
         skip = self._table.skip(now, wall, self._standing.barred).but(self._rests)
-        self._passed_over = bool(skip)
+        self._plan.claiming(bool(skip))
         overdue = partial(self._overdue, wall) if skip.by_lanes else None
         received_by = wall - self._terms.schedule.first_age
         if room:
@@ -359,17 +344,10 @@ class Deliverer:
             self._recorder.park(claimed, 0)
             return
         self._placing.place(self._held.ended(claimed))
-        if not room:
-            self._extra_at = 0 if claimed or places.refused else now + STUCK_MS
-            if claimed:
-                self._event.set()
-            return
-        due = self._store.next_due()
-        if due is not None and due <= clock.now():
-            if claimed:
-                self._event.set()
-            else:
-                self._dry_until = now + EMPTY_CLAIM_MS
+        due = self._store.next_due() if room else None
+        more = due is not None and due <= clock.now()
+        if self._plan.claimed(room, now, some=bool(claimed), due=more, refused=places.refused):
+            self._event.set()
 
     def _rests(self, domain: str) -> bool:
         """Whether mail for a domain with a dead destination is claimed, to be held."""
@@ -386,16 +364,10 @@ class Deliverer:
 
     def _sleep_until_next(self) -> None:
         clock, table = self._clock, self._table
-        times = [MAX_SLEEP_MS]
-        wake = table.next_wake(clock.monotonic())
-        if wake is not None:
-            times.append(wake)
-        if (patrol := self._patrol.wait()) is not None:
-            times.append(patrol)
-        due = self._store.next_due() if table.room() else None
-        if due is not None and not self._event.is_set():
-            times.append(max(due - clock.now(), self._dry_until - clock.monotonic(), 0))
-        self._alarm.set(min(times))
+        now = clock.monotonic()
+        due = self._store.next_due() if table.room() and not self._event.is_set() else None
+        due_in = None if due is None else due - clock.now()
+        self._alarm.set(self._plan.sleep(now, due_in, table.next_wake(now), self._patrol.wait()))
 
     # ------------------------------------------------------------ what other parts report
 
@@ -403,21 +375,22 @@ class Deliverer:
         """Wake the loop after a change."""
         self._event.set()
 
+    def _look_afresh(self) -> None:
+        """Wake the loop, to claim at once."""
+        self._plan.changed()
+        self._event.set()
+
     def _notified(self) -> None:
-        """Wake the loop for new mail in the store, if there is room for it."""
-        self._dry_until = 0
-        if self._table.room():
-            self._event.set()
-        elif self._table.shares.several:
-            self._extra_at = 0
+        """The store has new mail."""
+        if self._plan.new_mail(self._table.room(), self._table.shares.several):
             self._event.set()
 
     def _released(self, recipients: Sequence[Recipient]) -> None:
         """Wake the loop where what has left kept other mail out of the active set, or lanes stand in line."""
-        table = self._table
-        crowded = self._passed_over or table.passing.passes_over or not table.room()
+        table, plan = self._table, self._plan
+        kept_out = plan.kept_out(table.room(), table.passing.passes_over)
         table.leave(recipients)
-        freed = (crowded and table.room()) or (table.shares.several and not self._extra_at)
+        freed = plan.left(kept_out, table.room(), table.shares.several)
         if freed or table.slots.wanted or not self._quiet.is_set():
             self._event.set()
 

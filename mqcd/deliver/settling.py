@@ -14,14 +14,13 @@ from mqcd.core.model import Attempt, Deferred, Phase, Recipient, Settlement, Sub
 from mqcd.core.ports import Notifier, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Give
-from mqcd.deliver.parking import Judged, part
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.replying import Effect, by_rules
 from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.smtp.exchange import Outcome
 from mqcd.deliver.standing import KeptBack
 from mqcd.deliver.terms import Terms
-from mqcd.deliver.verdicts import failure, verdict_on
+from mqcd.deliver.verdicts import Judged, failure, part, verdict_on
 
 MOST_ON_ONE = 100
 """Most recipients on one report: it and their verdicts are one record of bounded size."""

@@ -18,9 +18,9 @@ from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Give, Lane, Why
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.window import Feedback
-from mqcd.deliver.parking import is_over, part
 from mqcd.deliver.patrol import PATROL_MS
 from mqcd.deliver.routing.policy import Hop
+from mqcd.deliver.verdicts import is_over, part
 
 START_MS = 1_800_000_000_000
 IDLE_MS = 2000

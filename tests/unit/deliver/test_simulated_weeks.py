@@ -16,10 +16,10 @@ from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Bounds
 from mqcd.deliver.lanes.outside import PROBE_GRACE_MS
 from mqcd.deliver.lanes.rates import Limit
-from mqcd.deliver.parking import grace
 from mqcd.deliver.patrol import PATROL_MS
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination
+from mqcd.deliver.verdicts import grace
 from tests.fakes.world import START_MS, Ended, Server, Tried, World
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
