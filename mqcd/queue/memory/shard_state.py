@@ -24,7 +24,7 @@ from mqcd.disk.cached_read import read
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
-from mqcd.queue.clusters.index import ClusterIndex
+from mqcd.queue.clusters.index import ClusterIndex, Taken
 from mqcd.queue.format import record
 from mqcd.queue.helper.helper import Helper
 from mqcd.queue.helper.scans import Scans
@@ -207,6 +207,14 @@ class Shard:
         in_spool = lender is None
         if in_spool if entry.linked else self.references.finished(entry.spid, in_spool):
             self.deleter.remove(self.silos.file(entry.file))
+
+    def taken(self, taken: Taken) -> None:
+        """Lines of a cluster have moved to the journal."""
+        state = taken.state
+        before = self.cluster_index.clusters[state.name]
+        self.accounts.take(before.area, before.left - state.left, before.octets - state.octets)
+        self.cluster_index.advance(state)
+        self.figures.quarantined += taken.bad
 
     def evacuated(self, entry: JournalEntry) -> None:
         """An entry's home is a cluster now; the caller has reduced the count."""

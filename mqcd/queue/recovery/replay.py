@@ -8,20 +8,18 @@ of that is done nothing may be claimed, exported or evacuated. Every step can be
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.queue.clusters.file import check_version
 from mqcd.queue.clusters.quarantine import to_quarantine
-from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import slices
+from mqcd.queue.recovery.retry import with_reserve
 from mqcd.queue.recovery.salvage import salvage
 from mqcd.queue.recovery.unknown_outcomes import note_unknown
 from mqcd.queue.wal.entry_states import State
@@ -30,9 +28,6 @@ from mqcd.queue.wal.scan import Damage
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
-
-_MENDED_S = 5
-"""How long, s, a start waits for a journal that has been given room: it tries a new segment after 1 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +46,14 @@ async def replay_chain(shard: Shard, chain: Sequence[Segment]) -> None:
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(shard.executor, _read, shard, chain)
     replay = found.replay
-    await _with_reserve(
+    await with_reserve(
         shard, lambda: loop.run_in_executor(shard.executor, _quarantine, shard, chain, replay.damage)
     )
     shard.figures.quarantined += len(replay.damage)
     cut_off = await _place_entries(shard, chain, found.entries)
     _place_clusters(shard, replay)
-    await _with_reserve(shard, lambda: salvage(shard, replay, cut_off))
-    await _with_reserve(shard, lambda: note_unknown(shard, [entry for entry in cut_off if entry.begun]))
+    cut_off += await salvage(shard, replay)
+    await note_unknown(shard, cut_off)
     totals = sum([segment.totals for segment in chain], shard.manifest.state.totals)
     shard.figures.hidden = totals[Verb.OUTCOME_UNKNOWN] + len(cut_off)
 
@@ -130,22 +125,6 @@ async def _place_entries(
                     waiting.add(entry)
     shard.waiting = waiting
     return cut_off
-
-
-async def _with_reserve(shard: Shard, work: Callable[[], Awaitable[None]]) -> None:
-    """Do `work`; once more when it finds no room and a reserve file went, after the journal tried a new
-    segment, if it was the journal's."""
-    try:
-        await work()
-    except (OSError, StoreUnavailable) as error:
-        if not (wants_room(error) and give_up(shard.disk, reserve_paths(shard.queue_root, shard.spool_root))):
-            raise
-        mended = asyncio.Event()
-        shard.journal.trouble.when_certain(mended.set)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_MENDED_S):
-                await mended.wait()
-        await work()
 
 
 def _place_clusters(shard: Shard, replay: LiveEntries) -> None:

@@ -4,17 +4,18 @@ A frame that is lost may have taken records from a cluster. Their lines still st
 later frames mention some of them: they were tried, deferred, delivered. If such a line were claimed again,
 its recipient would be tried again, unreported. A take moves all lines from the cursor on, so every
 line up to the last one that a later frame mentions has been taken: of lines that moved on, that frame
-knows the home or the end; the others are taken here, as attempts whose outcome is unknown.
+knows the record location or the end; the others are taken here, as attempts whose outcome is unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from mqcd.core.errors import DecodeError
 from mqcd.disk.durable import describe
-from mqcd.queue.clusters.index import Taken, entry_of
+from mqcd.queue.clusters.index import entry_of
 from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.format.frame import (
     ALIVE,
@@ -27,7 +28,9 @@ from mqcd.queue.format.frame import (
     pack_entry,
     pack_take,
 )
+from mqcd.queue.format.record import Glance
 from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.recovery.retry import with_reserve
 from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
@@ -39,68 +42,69 @@ _BATCH = 500
 """Lines in one TAKE frame."""
 
 
-async def salvage(shard: Shard, replay: LiveEntries, doubtful: list[JournalEntry]) -> None:
-    """Take such lines; `doubtful` grows by the recipients whose outcome is unknown. What it has done before
-    it fails need not be done again. Raises OSError, StoreUnavailable."""
+async def salvage(shard: Shard, replay: LiveEntries) -> list[JournalEntry]:
+    """Take such lines. Returns the entries that they make, whose outcome is unknown.
+
+    Raises OSError, StoreUnavailable.
+    """
+    unknown: list[JournalEntry] = []
     if not (replay.damage and (replay.moved or replay.tried)):
-        return
+        return unknown
     for name in [name for name, state in shard.cluster_index.clusters.items() if state.left]:
-        try:
-            lost = await asyncio.get_running_loop().run_in_executor(
-                shard.executor, _lost_lines, shard, replay, name
-            )
-        except (DecodeError, OSError) as error:
-            # Claims meet the same later.
-            log.error("cluster %s cannot be searched for what was taken: %s", name, _why(error))
-            continue
-        if lost:
-            log.error("%s: the frame that took its first %d records is lost", name, lost)
-        while lost > 0:
-            lost -= await _take(shard, replay, name, lost, doubtful)
+        left = await _count_lost(shard, replay, name)
+        while left > 0:
+            lines, entries = await with_reserve(shard, partial(_take, shard, replay, name, left))
+            left -= lines
+            unknown += entries
+    return unknown
 
 
-def _why(error: DecodeError | OSError) -> str:
-    return describe(error) if isinstance(error, OSError) else str(error)
-
-
-def _lost_lines(shard: Shard, replay: LiveEntries, name: str) -> int:
+async def _count_lost(shard: Shard, replay: LiveEntries, name: str) -> int:
     """How many records from the cluster's cursor on have been taken, as later frames show."""
-    taken = shard.cluster_index.read(name, _ALL, _ALL, _ALL)
+    read = partial(shard.cluster_index.read, name, _ALL, _ALL, _ALL)
+    try:
+        taken = await asyncio.get_running_loop().run_in_executor(shard.executor, read)
+    except (DecodeError, OSError) as error:
+        # Claims meet the same later.
+        why = describe(error) if isinstance(error, OSError) else error
+        log.error("cluster %s cannot be searched for what was taken: %s", name, why)
+        return 0
     keys = [(glance.spid, glance.qid) for _, glance in taken.lines]
-    return max(
+    lost = max(
         (at for at, key in enumerate(keys, 1) if key in replay.moved or key in replay.tried), default=0
     )
+    if lost:
+        log.error("%s: the frame that took its first %d records is lost", name, lost)
+    return lost
 
 
-async def _take(shard: Shard, replay: LiveEntries, name: str, room: int, doubtful: list[JournalEntry]) -> int:
-    """Take up to `room` records by one frame; gives how many those are."""
+async def _take(shard: Shard, replay: LiveEntries, name: str, most: int) -> tuple[int, list[JournalEntry]]:
+    """Take up to `most` records by one frame. Returns how many, and the entries that they make."""
     loop = asyncio.get_running_loop()
-    want = min(room, _BATCH, shard.journal.max_entries)
-    most = shard.journal.frame_room // 2
-    taken = await loop.run_in_executor(shard.executor, shard.cluster_index.read, name, want, _ALL, most)
+    want = min(most, _BATCH, shard.journal.max_entries)
+    octets = shard.journal.frame_room // 2
+    taken = await loop.run_in_executor(shard.executor, shard.cluster_index.read, name, want, _ALL, octets)
     for find in taken.finds:
         await loop.run_in_executor(shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find)
     kept = [pair for pair in taken.lines if (pair[1].spid, pair[1].qid) not in replay.moved]
+    entries = [_begun(shard, glance) for _, glance in kept]
     parts = [pack_take(taken.head)]
     parts += [pack_entry(Entry(Mark.TAKEN, ALIVE | BEGUN, 0, 0, IN_SPOOL, raw)) for raw, _ in kept]
 
     def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
-        _account(shard, taken)
+        shard.taken(taken)
         at = body + len(parts[0])
-        for number, (raw, glance) in enumerate(kept):
-            entry = entry_of(glance)
-            entry.begun = True
-            entry.due = min(entry.due, shard.latest_due())
+        for number, (entry, (raw, _)) in enumerate(zip(entries, kept, strict=True)):
             shard.place(entry, segment, ordinal + number, at + ENTRY_HEAD, len(raw))
-            doubtful.append(entry)
             at += ENTRY_HEAD + len(raw)
 
     await shard.journal.append(Kind.TAKE, parts, len(kept), shard.clock.now(), placed)
-    return len(taken.lines)
+    return len(taken.lines), entries
 
 
-def _account(shard: Shard, taken: Taken) -> None:
-    before = shard.cluster_index.clusters[taken.state.name]
-    shard.accounts.take(before.area, before.left - taken.state.left, before.octets - taken.state.octets)
-    shard.cluster_index.advance(taken.state)
-    shard.figures.quarantined += taken.bad
+def _begun(shard: Shard, glance: Glance) -> JournalEntry:
+    """The entry of a line whose recipient may have been tried."""
+    entry = entry_of(glance)
+    entry.begun = True
+    entry.due = min(entry.due, shard.latest_due())
+    return entry

@@ -6,6 +6,7 @@ Promise: each of them is reported once, in UNKNOWN frames, and then waits again;
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from mqcd.core.model import Recipient
@@ -13,6 +14,7 @@ from mqcd.core.queueing.transition import unknown
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import ALIVE, ENTRY_HEAD, Entry, Kind, Mark, in_frames, pack_entry
 from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.recovery.retry import with_reserve
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
 _BATCH = 500
@@ -38,13 +40,13 @@ async def note_unknown(shard: Shard, cut_off: Sequence[JournalEntry]) -> None:
         at = shard.clock.now()
         moves = [_move(shard, each, before, at) for each, before in batch]
         for part, body in in_frames(moves, _pack, shard.journal.frame_room):
-            await _append(shard, part, body, at)
+            await with_reserve(shard, partial(_append, shard, part, body, at))
 
 
 def _move(shard: Shard, entry: JournalEntry, before: Recipient, at: int) -> _Move:
     following = unknown(before, shard.options.schedule, at)
-    home = entry.segment.number, entry.ordinal
-    frame_entry = Entry(Mark.UNKNOWN, ALIVE, *home, entry.content, record.encode(following))
+    segment, ordinal = entry.segment.number, entry.ordinal
+    frame_entry = Entry(Mark.UNKNOWN, ALIVE, segment, ordinal, entry.content, record.encode(following))
     return _Move(entry, before, following, frame_entry)
 
 

@@ -136,12 +136,7 @@ class Loader:
         parts = [pack_take(taken.head), *map(pack_entry, frame_entries)]
 
         def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
-            before = shard.cluster_index.clusters[taken.state.name]
-            shard.accounts.take(
-                before.area, before.left - taken.state.left, before.octets - taken.state.octets
-            )
-            shard.cluster_index.advance(taken.state)
-            shard.figures.quarantined += taken.bad
+            shard.taken(taken)
             at = body + len(parts[0])
             left = room
             for raw, glance in taken.lines:

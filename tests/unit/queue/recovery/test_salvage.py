@@ -1,4 +1,4 @@
-"""Frames that are lost to damage: nobody is tried again without being told of as outcome-unknown."""
+"""Frames that are lost to damage: no recipient is tried again without being reported as outcome-unknown."""
 
 from __future__ import annotations
 
