@@ -23,12 +23,6 @@ from mqcd.core.queueing.turns import Places
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.load import Skip, may_claim
 from mqcd.queue.requests.search import Choice, Expiry, Overdue, Search, choose
-from mqcd.queue.requests.searches import (
-    find_bounces,
-    find_entries,
-    find_held,
-    find_removed,
-)
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry
 
@@ -69,15 +63,15 @@ class Claims:
 
     async def bounces(self, room: int) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.claim_bounces`."""
-        return await self._claim(self._shard.clock.now(), lambda search: find_bounces(search, room))
+        return await self._claim(self._shard.clock.now(), lambda search: _find_bounces(search, room))
 
     async def removed(self, room: int) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.claim_removed`."""
-        return await self._claim(self._shard.clock.now(), lambda search: find_removed(search, room))
+        return await self._claim(self._shard.clock.now(), lambda search: _find_removed(search, room))
 
     async def held(self, domain: str, room: int) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.claim_held`."""
-        return await self._claim(_FOREVER, lambda search: find_held(search, domain, room))
+        return await self._claim(_FOREVER, lambda search: _find_held(search, domain, room))
 
     async def _claim(self, now: int, find: Callable[[Search], Awaitable[None]]) -> Sequence[Recipient]:
         """What is due at `now` and found, when it is this claim's turn."""
@@ -101,7 +95,7 @@ class Claims:
     async def entries(self, wanted: Sequence[JournalEntry]) -> Sequence[Recipient]:
         """Claim these entries, as far as they rest."""
         search = Search(self._shard, self._shard.clock.now())
-        return await search.run(find_entries(search, wanted))
+        return await search.run(_find_entries(search, wanted))
 
     def give_back(self, recipients: Sequence[Recipient]) -> None:
         """Release what `entries` has claimed."""
@@ -121,6 +115,28 @@ class Claims:
         return min((time for time in times if time is not None), default=None)
 
 
+def overdue_share(room: int, due_first: bool) -> int:
+    """Of a claim's room, what overdue recipients of suspended domains may fill before all others: on a busy
+    server nothing would be left for them. Of less than four places one in every other claim."""
+    return room // 4 or int(not due_first)
+
+
+def ended_share(room: int) -> int:
+    """What these may fill together with held mail whose time has ended."""
+    return room // 4 or 1
+
+
+def due_share(room: int, due_first: bool) -> int:
+    """Of what is left, what due mail may fill before new mail has had its turn."""
+    return room // 2 + (room % 2 if due_first else 0)
+
+
+def older_share(most: int, found: int, several: bool) -> int:
+    """Of `most` places for new mail, `found` of them taken, how many may be taken when older mail has had its
+    turn: all, but of several tenants half of what is left."""
+    return most - (most - found) // 2 if several else most
+
+
 class _Mail(Search):
     """The search for new and due mail, and for what must expire though its domain is suspended."""
 
@@ -129,16 +145,17 @@ class _Mail(Search):
 
     async def mail(self, room: int, due_first: bool) -> None:
         """Find new and due mail; the odd place and the first turn go to each side alternately."""
+        waiting = self.shard.waiting
         try:
             if room:
-                # Expiry gets a share of the room first: on a busy server nothing would be left for it.
-                await self._ask(room // 4 or int(not due_first))
-                await self.at_end(Area.HELD, self.shard.waiting.pop_held_end, room // 4 or 1)
+                await self._ask(overdue_share(room, due_first))
+                await self.at_end(Area.HELD, waiting.pop_held_end, ended_share(room))
                 await self._halves(room - len(self.found), due_first)
                 await self._ask(room)
-            await self._extra()
+            if self.places is not None and self.places.extra:
+                await self._extra(self.places, len(self.found) + self.places.extra)
         finally:
-            if self.passing.left <= 0 or (room and self.shard.waiting.has_aged):
+            if self.passing.left <= 0 or (room and waiting.has_aged):
                 asyncio.get_running_loop().call_soon(self.shard.notify)
 
     async def _halves(self, room: int, due_first: bool) -> None:
@@ -147,7 +164,7 @@ class _Mail(Search):
         try:
             # Each side has half of the passes too: many suspended recipients must not delay new mail.
             self.passing.keep_half()
-            await self._due(room // 2 + (room % 2 if due_first else 0), due)
+            await self._due(due_share(room, due_first), due)
             self.passing.return_half()
             await self._new(room - len(due), new)
             await self._due(room - len(new), due)
@@ -155,42 +172,39 @@ class _Mail(Search):
             for pair in zip_longest(*((due, new) if due_first else (new, due))):
                 self.found += [entry for entry in pair if entry is not None]
 
-    async def _new(self, room: int, found: list[JournalEntry]) -> None:
+    async def _new(self, most: int, found: list[JournalEntry]) -> None:
         waiting = self.shard.waiting
-        await self.pop(waiting.pop_urgent, waiting.urgent_share(room), found)
+        await self.pop(waiting.pop_urgent, waiting.urgent_share(most), found)
         # Clusters hold older mail than the journal. Of several tenants one may have filled them.
         older = self.shard.cluster_index.tenants
-        kept = (room - len(found)) // 2 if older and len(older | waiting.tenants) > 1 else 0
-        await self._older(room - kept, found)
-        await self.pop(waiting.pop_new, room, found)
-        await self._older(room, found)
+        several = bool(older) and len(older | waiting.tenants) > 1
+        await self._older(older_share(most, len(found), several), found)
+        await self.pop(waiting.pop_new, most, found)
+        await self._older(most, found)
 
-    async def _older(self, room: int, found: list[JournalEntry]) -> None:
+    async def _older(self, most: int, found: list[JournalEntry]) -> None:
         """Claim new mail that is in clusters, oldest first."""
         index = self.shard.cluster_index
-        while self.may_load(found, room) and (name := index.first(Area.INCOMING)) is not None:
+        while self.may_load(found, most) and (name := index.first(Area.INCOMING)) is not None:
             before = len(found)
-            if not await self.loader.load(name, room - before, found):
+            if not await self.loader.load(name, most - before, found):
                 break
             index.tenants = {entry.tenant for entry in found[before:]} or index.tenants
 
-    async def _extra(self) -> None:
+    async def _extra(self, places: Places, most: int) -> None:
         """Claim new mail of tenants that have further places."""
-        places, waiting = self.places, self.shard.waiting
-        if places is not None and places.extra:
-            most = len(self.found) + places.extra
-            await self.pop(lambda: waiting.pop_extra(places.take), most, self.found)
+        await self.pop(lambda: self.shard.waiting.pop_extra(places.take), most, self.found)
 
-    async def _due(self, room: int, found: list[JournalEntry]) -> None:
+    async def _due(self, most: int, found: list[JournalEntry]) -> None:
         index, waiting, passing = self.shard.cluster_index, self.shard.waiting, self.passing
-        await self.load(lambda: index.first_due(self.now), room, found)
+        await self.load(lambda: index.first_due(self.now), most, found)
         received_by = self.expiry.received_by if self.expiry is not None else _NEVER
-        await self.pop(lambda: waiting.pop_due(self.now, passing.skip, received_by), room, found)
+        await self.pop(lambda: waiting.pop_due(self.now, passing.skip, received_by), most, found)
 
-    async def _ask(self, room: int) -> None:
+    async def _ask(self, most: int) -> None:
         """Claim overdue recipients of domains whose suspension was renewed."""
         waiting, expiry = self.shard.waiting, self.expiry
-        while expiry is not None and self._asks > 0 and len(self.found) < room:
+        while expiry is not None and self._asks > 0 and len(self.found) < most:
             entry = waiting.pop_aged(expiry.received_by)
             if entry is None:
                 return
@@ -205,3 +219,41 @@ class _Mail(Search):
                 entry.due = 0
                 entry.on(Event.CLAIM)
                 self.found.append(entry)
+
+
+async def _find_bounces(search: Search, room: int) -> None:
+    """Find bounces to report on."""
+    index, waiting = search.shard.cluster_index, search.shard.waiting
+    await search.load(lambda: index.first(Area.BOUNCES), room, search.found)
+    await search.pop(lambda: waiting.pop_bounce(search.now), room, search.found)
+
+
+async def _find_removed(search: Search, room: int) -> None:
+    """Find removals whose grace is over."""
+    await search.at_end(Area.REMOVED, search.shard.waiting.pop_removed, room)
+
+
+async def _find_held(search: Search, domain: str, room: int) -> None:
+    """Find what rests for a domain; clusters have the older mail."""
+    index, waiting = search.shard.cluster_index, search.shard.waiting
+    await search.load(lambda: index.first_held(domain), room, search.found)
+    popped: set[JournalEntry] = set()
+
+    def pop() -> JournalEntry | None:
+        entry = waiting.pop_held(domain)
+        if entry is None or entry not in popped:
+            popped.update([entry] if entry is not None else ())
+            return entry
+        # It could not be read, and rests again: this claim would meet it for ever.
+        waiting.add(entry)
+        return None
+
+    await search.pop(pop, room, search.found)
+
+
+async def _find_entries(search: Search, wanted: Sequence[JournalEntry]) -> None:
+    """Claim entries by name."""
+    for entry in wanted:
+        if entry.resting:
+            entry.on(Event.CLAIM)
+            search.found.append(entry)

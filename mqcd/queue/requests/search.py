@@ -1,7 +1,7 @@
 """What one claim has found so far: entries in flight, which a claim that ends early gives back.
 
 `Search` has what all searches share: how entries are claimed one by one, and how records of clusters are
-loaded. The simple searches are in `searches`, that for mail is in `claim`.
+loaded. What is searched, and in which order, is in `claim`. `most` is how long `found` may become.
 """
 
 from __future__ import annotations
@@ -96,20 +96,20 @@ class Search:
                 self.release(entry)
             raise
 
-    def may_load(self, found: list[JournalEntry], room: int) -> bool:
+    def may_load(self, found: list[JournalEntry], most: int) -> bool:
         """Whether another cluster may be read: what it moves must leave the journal room for verdicts."""
-        return len(found) < room and self.passing.left > 0 and may_claim(self.shard)
+        return len(found) < most and self.passing.left > 0 and may_claim(self.shard)
 
-    async def load(self, first: Callable[[], str | None], room: int, found: list[JournalEntry]) -> None:
+    async def load(self, first: Callable[[], str | None], most: int, found: list[JournalEntry]) -> None:
         """Claim records of clusters, of the `first` one each time, until it names none."""
-        while self.may_load(found, room) and (name := first()) is not None:
-            if not await self.loader.load(name, room - len(found), found):
+        while self.may_load(found, most) and (name := first()) is not None:
+            if not await self.loader.load(name, most - len(found), found):
                 break
 
-    async def pop(self, pop: Callable[[], JournalEntry | None], room: int, found: list[JournalEntry]) -> None:
+    async def pop(self, pop: Callable[[], JournalEntry | None], most: int, found: list[JournalEntry]) -> None:
         """Claim entries in the order of `pop`; those of suspended domains only if they are overdue."""
         passing, expiry = self.passing, self.expiry
-        while len(found) < room and passing.left > 0 and (entry := pop()) is not None:
+        while len(found) < most and passing.left > 0 and (entry := pop()) is not None:
             overdue = None
             if passing.suspended(entry):
                 if expiry is None or not is_old(entry, expiry.received_by):
@@ -130,11 +130,11 @@ class Search:
                 entry.on(Event.RELEASE)
                 passing.over(entry)
 
-    async def at_end(self, area: Area, pop: Callable[[int], JournalEntry | None], room: int) -> None:
+    async def at_end(self, area: Area, pop: Callable[[int], JournalEntry | None], most: int) -> None:
         """Find what is due in an area, in clusters and then in the journal."""
         index = self.shard.cluster_index
-        await self.load(lambda: index.first_due(self.now, area), room, self.found)
-        await self.pop(lambda: pop(self.now), room, self.found)
+        await self.load(lambda: index.first_due(self.now, area), most, self.found)
+        await self.pop(lambda: pop(self.now), most, self.found)
 
     async def read(self, entry: JournalEntry) -> Recipient | None:
         """The entry's recipient; None when it cannot be read now: then its due time is later.

@@ -1,4 +1,4 @@
-"""Claims: what becomes of a record that cannot be read."""
+"""Claims: how their room is shared, and what becomes of a record that cannot be read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from mqcd.core.model import Recipient
 from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.requests.claim import due_share, ended_share, older_share, overdue_share
 from mqcd.queue.wal.segments import JournalEntry
 from tests.contract.harness import HOUR
 from tests.unit.queue.support import Rig
@@ -32,3 +33,41 @@ async def test_a_resting_record_that_cannot_be_read_is_put_off(
     due = rig.store.next_due()
     assert due is not None
     assert rig.clock.now() < due < rig.clock.now() + HOUR
+
+
+@pytest.mark.parametrize(
+    ("room", "due_first", "overdue", "ended", "due"),
+    [
+        (1, True, 0, 1, 1),
+        (1, False, 1, 1, 0),
+        (2, True, 0, 1, 1),
+        (2, False, 1, 1, 1),
+        (3, True, 0, 1, 2),
+        (3, False, 1, 1, 1),
+        (4, True, 1, 1, 2),
+        (5, False, 1, 1, 2),
+        (500, True, 125, 125, 250),
+        (501, True, 125, 125, 251),
+        (501, False, 125, 125, 250),
+    ],
+)
+def test_the_odd_place_goes_to_each_side_in_turn(
+    room: int, due_first: bool, overdue: int, ended: int, due: int
+) -> None:
+    shares = overdue_share(room, due_first), ended_share(room), due_share(room, due_first)
+    assert shares == (overdue, ended, due)
+
+
+@pytest.mark.parametrize(
+    ("most", "found", "several", "share"),
+    [
+        (10, 0, False, 10),
+        (10, 4, False, 10),
+        (10, 0, True, 5),
+        (10, 4, True, 7),
+        (10, 9, True, 10),
+        (0, 0, True, 0),
+    ],
+)
+def test_older_mail_of_several_tenants_leaves_half(most: int, found: int, several: bool, share: int) -> None:
+    assert older_share(most, found, several) == share
