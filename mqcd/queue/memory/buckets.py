@@ -21,85 +21,60 @@ BACK_EVERY_MS = 500
 time, or a quarter of the suspension if that is shorter."""
 
 
-class Bucket:
-    """The entries of one domain that were passed over.
+class Pace:
+    """When the entries of one bucket return: at `until`, at most BACK_AT_ONCE together; each full group moves
+    `until` by `every`. Pure.
 
-    They return at `until`, at most BACK_AT_ONCE together: each full group moves `until` by `every`. An entry
-    that an evacuation moves to a cluster gets the due time `cluster_due`, in groups of the same size, so that
-    it comes back no earlier than it would have from here.
+    An entry that an evacuation moves to a cluster gets a due time there instead, in groups of the same size,
+    so that it comes back no earlier than it would have from here.
     """
 
-    __slots__ = (
-        "_domain",
-        "_returns",
-        "cluster_due",
-        "every",
-        "may_move",
-        "may_return",
-        "oldest",
-        "row",
-        "until",
-    )
+    __slots__ = ("_cluster_due", "_every", "_may_move", "_may_return", "until")
 
-    def __init__(self, domain: str, returns: list[tuple[int, str]], until: int, now: int) -> None:
-        """`returns`: the heap that is to know `until`."""
-        self._domain = domain
-        self._returns = returns
-        self.row = Row(_is_passed_over)
-        self.oldest = 1 << 62
-        """When the oldest entry that was ever here was accepted, ms."""
-        self.rest(until, now)
-
-    def rest(self, until: int, now: int) -> None:
-        """They are passed over until then."""
-        self._return_at(until)
-        self.every = min(max((until - now) // 4, 1), BACK_EVERY_MS)
-        """Time between two groups, ms."""
-        self.may_return = BACK_AT_ONCE
-        """How many more may return at `until`."""
-        self.cluster_due = until
+    def __init__(self, until: int, now: int) -> None:
+        """Of entries that are passed over at `now`, until then; ms."""
+        self.until = until
+        """When the next group returns, ms."""
+        self._every = min(max((until - now) // 4, 1), BACK_EVERY_MS)
+        self._cluster_due = until
         """The due time of entries that are moved to a cluster now, ms; never before `until` when used."""
-        self.may_move = BACK_AT_ONCE
-        """How many more may be moved with that due time."""
+        self._may_return = self._may_move = BACK_AT_ONCE
+        """How many more may return at `until`, and be moved with `_cluster_due`."""
 
     def hasten(self, until: int) -> None:
         """They return from then on, which is earlier than before, in the groups that they had."""
-        self._return_at(until)
-        self.cluster_due = until
+        self.until = self._cluster_due = until
 
-    def _return_at(self, until: int) -> None:
-        """Nothing else sets `until`: an item of the heap has to have it, or the domain never returns."""
-        self.until = until
-        """When the next group returns, ms."""
-        heappush(self._returns, (until, self._domain))
+    def returned(self) -> bool:
+        """One has returned. Whether that completes its group: then `until` is later."""
+        self._may_return -= 1
+        if self._may_return:
+            return False
+        self._may_return = BACK_AT_ONCE
+        self.until += self._every
+        return True
 
-    def push(self, entry: JournalEntry) -> None:
-        """One more."""
-        entry.on(Event.PASS_OVER)
-        entry.recipient, entry.raw = None, b""
-        self.oldest = min(self.oldest, accepted_by(entry.spid, entry.received))
-        self.row.push(entry)
+    def moved(self) -> int:
+        """One is moved to a cluster. Its due time there, ms: when its turn would come here."""
+        self._cluster_due = max(self._cluster_due, self.until)
+        if not self._may_move:
+            self._may_move = BACK_AT_ONCE
+            self._cluster_due += self._every
+        self._may_move -= 1
+        return self._cluster_due
 
-    def pop(self) -> JournalEntry | None:
-        """The first one; after so many of them the next ones come later."""
-        entry = self.row.pop()
-        if entry is not None:
-            entry.on(Event.RETURN)
-            entry.due = 0
-            self.may_return -= 1
-            if not self.may_return:
-                self.may_return = BACK_AT_ONCE
-                self._return_at(self.until + self.every)
-        return entry
 
-    def next_cluster_due(self) -> int:
-        """The due time of the next entry that is moved to a cluster, ms: when its turn would come here."""
-        self.cluster_due = max(self.cluster_due, self.until)
-        if not self.may_move:
-            self.may_move = BACK_AT_ONCE
-            self.cluster_due += self.every
-        self.may_move -= 1
-        return self.cluster_due
+class Bucket:
+    """The entries of one domain that were passed over."""
+
+    __slots__ = ("domain", "oldest", "pace", "row")
+
+    def __init__(self, domain: str, pace: Pace) -> None:
+        self.domain = domain
+        self.pace = pace
+        self.row = Row(_is_passed_over)
+        self.oldest = 1 << 62
+        """When the oldest entry that was ever here was accepted, ms."""
 
 
 class Buckets:
@@ -119,12 +94,30 @@ class Buckets:
         """An entry that was popped waits here until then, or until the time that its domain has already."""
         bucket = self._buckets.get(entry.domain)
         if bucket is None:
-            bucket = self._buckets[entry.domain] = Bucket(entry.domain, self._returns, until, now)
-        bucket.push(entry)
+            bucket = self._buckets[entry.domain] = Bucket(entry.domain, Pace(until, now))
+            self._schedule(bucket)
+        entry.on(Event.PASS_OVER)
+        entry.recipient, entry.raw = None, b""
+        bucket.oldest = min(bucket.oldest, accepted_by(entry.spid, entry.received))
+        bucket.row.push(entry)
+
+    def pop(self, bucket: Bucket) -> JournalEntry | None:
+        """The first entry of a bucket; after so many of them the next ones come later."""
+        entry = bucket.row.pop()
+        if entry is not None:
+            entry.on(Event.RETURN)
+            entry.due = 0
+            if bucket.pace.returned():
+                self._schedule(bucket)
+        return entry
+
+    def _schedule(self, bucket: Bucket) -> None:
+        """Its `until` is another one: without an item of the heap that has it the domain never returns."""
+        heappush(self._returns, (bucket.pace.until, bucket.domain))
 
     def next_cluster_due(self, entry: JournalEntry) -> int:
         """The due time of an entry of a bucket that is moved to a cluster now, ms."""
-        return self._buckets[entry.domain].next_cluster_due()
+        return self._buckets[entry.domain].pace.moved()
 
     def drop(self, segment: int) -> None:
         """Forget the entries of a segment."""
@@ -133,22 +126,22 @@ class Buckets:
 
     def bring_forward(self, latest: int) -> None:
         """What returns later than `latest` returns from then on."""
-        for bucket in self._buckets.values():
-            if bucket.until > latest:
-                bucket.hasten(latest)
+        for domain in self._buckets:
+            self.recall(domain, latest)
 
-    def recall(self, domain: str, now: int) -> None:
-        """The entries of a domain return from `now` on, in groups of the usual size."""
+    def recall(self, domain: str, latest: int) -> None:
+        """The entries of a domain return from `latest` on, or earlier, in groups of the usual size."""
         bucket = self._buckets.get(domain)
-        if bucket is not None and bucket.until > now:
-            bucket.hasten(now)
+        if bucket is not None and bucket.pace.until > latest:
+            bucket.pace.hasten(latest)
+            self._schedule(bucket)
 
     def next_return(self) -> int | None:
         """When the first domain's time comes, ms."""
         while self._returns:
             until, domain = self._returns[0]
             bucket = self._buckets.get(domain)
-            if bucket is not None and bucket.until == until:
+            if bucket is not None and bucket.pace.until == until:
                 if bucket.row:
                     return until
                 del self._buckets[domain]
@@ -168,7 +161,8 @@ class Buckets:
             if until <= now:
                 return bucket
             heappop(self._returns)
-            bucket.rest(until, now)
+            bucket.pace = Pace(until, now)
+            self._schedule(bucket)
             if domain not in self._aged_domains and (received_by is None or bucket.oldest <= received_by):
                 self._aged_domains.add(domain)
                 self._aged += [(domain, part.copy()) for part in bucket.row.parts.values()]

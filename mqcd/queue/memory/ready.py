@@ -156,9 +156,9 @@ class Waiting:
         """
         bucket = self._passed_over.returning(now, skip, received_by)
         due = self._mail.next_due()
-        if bucket is None or (due is not None and due < bucket.until):
+        if bucket is None or (due is not None and due < bucket.pace.until):
             return self._mail.pop(now)
-        return bucket.pop()
+        return self._passed_over.pop(bucket)
 
     def pop_aged(self, received_by: int | None) -> JournalEntry | None:
         """An entry of a renewed suspension that was accepted by then; each comes once for each renewal.
