@@ -272,7 +272,7 @@ class ClusterStore:
             return result
 
         if turn is not None:
-            turn.holders += 1
+            turn.hold()
 
         task = asyncio.ensure_future(written())
         self._unfinished.add(task)

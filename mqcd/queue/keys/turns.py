@@ -22,6 +22,10 @@ class Turn:
         self._waiting: list[asyncio.Future[None]] | None = None
         turns[key.name] = self
 
+    def hold(self) -> None:
+        """One more holds it."""
+        self.holders += 1
+
     def let_go(self) -> None:
         """One less."""
         self.holders -= 1

@@ -8,8 +8,9 @@ after a crash such a recipient counts as outcome-unknown, though perhaps nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import NamedTuple
 
@@ -55,101 +56,73 @@ def _waits(recipient: Recipient) -> bool:
     return recipient.due > 0 or recipient.area is Area.HELD
 
 
+def _message(staged: Staged, recipients: list[Recipient], begun: str = "", key: bytes = b"") -> Message:
+    """`begun`: the destination of an attempt that begins with the acceptance."""
+    envelope, content, size = recipients[0].envelope, staged.content, staged.size
+    part = record.encode_envelope(envelope)
+    lines = [record.encode(recipient, part) for recipient in recipients]
+    joined = b"".join(lines)
+    memo = b""
+    if begun:
+        memo = record.join(envelope.session, envelope.message_id, begun).encode()
+    elif envelope.session or envelope.message_id:
+        memo = record.join(envelope.session, envelope.message_id).encode()
+    parts = pack_submission(joined, content, size, memo, attempted=bool(begun), key=key)
+    octets = len(joined) + len(key)
+    return Message(recipients, lines, octets, parts, size, content is not None, len(memo))
+
+
 class Acceptance:
     """Accepts messages of one shard."""
 
     def __init__(self, shard: Shard, find: FindConnection | None) -> None:
         """`find`: see `core.ports.QueueStore.hand_over`."""
-        self._shard = shard
+        self.shard = shard
         self.find = find
 
     def message(self, staged: Staged) -> Message:
         """The records that a submission makes. Raises ValueError for what the caller did wrong."""
-        return self._message(staged, self._recipients(staged), None)
+        return _message(staged, self._recipients(staged))
 
     def _recipients(self, staged: Staged) -> list[Recipient]:
         submission, size = staged.submission, staged.size
         envelope = submission.envelope
-        if self._shard.time.in_doubt:
+        if self.shard.time.in_doubt:
             # Of a clock that has gone back it would be too old to live when the clock agrees again.
-            believed = self._shard.time.believed()
+            believed = self.shard.time.believed()
             envelope = replace(envelope, received=max(envelope.received, believed))
         addresses = submission.recipients
         if not addresses or is_several(envelope.spid) is not (len(addresses) > 1):
             raise ValueError(f"SPID {envelope.spid:016X} was not reserved for {len(addresses)} recipients")
         dsn = submission.recipient_dsn or ("",) * len(addresses)
-        linked = len(addresses) > 1 and self._shard.options.settings.spool.hardlinks
+        linked = len(addresses) > 1 and self.shard.options.settings.spool.hardlinks
         made = [
             Recipient(envelope=envelope, size=size, qid=number, address=address, dsn=extra, linked=linked)
             for number, (address, extra) in enumerate(zip(addresses, dsn, strict=True), 1)
         ]
-        holding = self._shard.options.schedule.holding
+        holding = self.shard.options.schedule.holding
         if not (envelope.release or holding or envelope.hold):
             return made
-        now = self._shard.time.believed()
+        now = self.shard.time.believed()
         return [arrived(recipient, now, holding) for recipient in made]
-
-    @staticmethod
-    def _message(
-        staged: Staged, recipients: list[Recipient], reserved: Reservation | None, key: bytes = b""
-    ) -> Message:
-        envelope, content, size = recipients[0].envelope, staged.content, staged.size
-        part = record.encode_envelope(envelope)
-        lines = [record.encode(recipient, part) for recipient in recipients]
-        joined = b"".join(lines)
-        memo = b""
-        begins = reserved is not None and reserved.begins
-        if reserved is not None and begins:
-            memo = record.join(envelope.session, envelope.message_id, reserved.destination).encode()
-        elif envelope.session or envelope.message_id:
-            memo = record.join(envelope.session, envelope.message_id).encode()
-        parts = pack_submission(joined, content, size, memo, attempted=begins, key=key)
-        octets = len(joined) + len(key)
-        return Message(recipients, lines, octets, parts, size, content is not None, len(memo))
 
     async def accept(self, staged: Staged, turn: Turn | None = None) -> Sequence[Recipient]:
         """Write an ACCEPT frame; `turn`: the use of the submission's key."""
-        shard = self._shard
         recipients = self._recipients(staged)
-        reserved = self._reserve(recipients)
-        begins = reserved is not None and reserved.begins
-        at = shard.clock.now()
-
-        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
-            self.arrive(message, segment, ordinal, body + SUBMISSION_HEAD, reserved)
-            if turn is not None:
-                shard.keys.live.add(keys.pack_use(key, recipients[0].envelope.spid, at, segment.number))
-                turn.let_go()
-            shard.observer.accepted(at, recipients)
-            if reserved is None:
-                shard.notify()
-                return
-            if begins:
-                shard.observer.attempted(at, recipients, reserved.destination)
-            content = staged.content
-            reserved.use(content if content is not None and len(content) <= _HELD else None)
-
-        failed, key = None if reserved is None else reserved.release, b""
+        append = _Append(self, staged, recipients, self._reserve(recipients), turn)
         if turn is not None:
-            turn.holders += 1
-            failed = turn.let_go if failed is None else _all_of(turn.let_go, failed)
-            key = turn.key.name + turn.key.digest()
+            turn.hold()
         try:
-            message = self._message(staged, recipients, reserved, key)
-            if message.octets + message.inline * message.size + message.memo > shard.journal.largest_frame:
-                raise Refused(_TOO_MANY)
-            entries = len(recipients) * (2 if begins else 1)
-            written = shard.journal.append(Kind.ACCEPT, message.parts, entries, at, placed, failed)
+            written = append.write()
         except BaseException:
-            if failed is not None:
-                failed()
+            append.failed()
             raise
         await written
         return recipients
 
     def _reserve(self, recipients: list[Recipient]) -> Reservation | None:
         """A connection for a message that may be tried at once: older new mail goes first."""
-        shard = self._shard
+        shard = self.shard
         if self.find is None or _waits(recipients[0]) or shard.time.in_doubt or not may_claim(shard):
             return None
         if shard.waiting.has_new or shard.cluster_index.first(Area.INCOMING) is not None:
@@ -161,7 +134,7 @@ class Acceptance:
     ) -> int:
         """The message's recipients become entries: in flight when a connection, or a place in line for one,
         is `reserved`. Returns where it ends."""
-        shard = self._shard
+        shard = self.shard
         recipients, lines, octets, _, size, inline, memo = message
         shard.arriving.discard(recipients[0].envelope.spid)
         shard.reserved.used(recipients[0].envelope.spid)
@@ -198,11 +171,55 @@ class Acceptance:
         return content_at + size * inline + memo
 
 
-def _all_of(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
-    """Both calls as one."""
+@dataclass(slots=True)
+class _Append:
+    """One ACCEPT frame. Connection and key are in use until it is durable, or certain that it will not be."""
 
-    def both() -> None:
-        first()
-        second()
+    acceptance: Acceptance
+    staged: Staged
+    recipients: list[Recipient]
+    reserved: Reservation | None
+    turn: Turn | None
+    at: int = 0
+    begun: str = ""
+    """The destination of an attempt that begins with it."""
+    key: bytes = b""
+    message: Message = field(init=False)
 
-    return both
+    def write(self) -> asyncio.Future[None]:
+        """Append it. Raises Refused."""
+        journal = self.acceptance.shard.journal
+        self.at = self.acceptance.shard.clock.now()
+        if self.reserved is not None and self.reserved.begins:
+            self.begun = self.reserved.destination
+        if self.turn is not None:
+            self.key = self.turn.key.name + self.turn.key.digest()
+        message = self.message = _message(self.staged, self.recipients, self.begun, self.key)
+        if message.octets + message.inline * message.size + message.memo > journal.largest_frame:
+            raise Refused(_TOO_MANY)
+        entries = len(self.recipients) * (2 if self.begun else 1)
+        return journal.append(Kind.ACCEPT, message.parts, entries, self.at, self.placed, self.failed)
+
+    def placed(self, segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
+        """It is durable."""
+        shard, reserved, recipients = self.acceptance.shard, self.reserved, self.recipients
+        self.acceptance.arrive(self.message, segment, ordinal, body + SUBMISSION_HEAD, reserved)
+        if self.turn is not None:
+            spid = recipients[0].envelope.spid
+            shard.keys.live.add(keys.pack_use(self.key, spid, self.at, segment.number))
+            self.turn.let_go()
+        shard.observer.accepted(self.at, recipients)
+        if reserved is None:
+            shard.notify()
+            return
+        if self.begun:
+            shard.observer.attempted(self.at, recipients, self.begun)
+        content = self.staged.content
+        reserved.use(content if content is not None and len(content) <= _HELD else None)
+
+    def failed(self) -> None:
+        """It will not be durable."""
+        if self.turn is not None:
+            self.turn.let_go()
+        if self.reserved is not None:
+            self.reserved.release()

@@ -158,7 +158,7 @@ def _use_key(state: State, arrival: Arrival) -> _KeyUse:
         return _KeyUse()
     document = state.spids.next(state.believed(), several=False)
     name, used = turn.key.name, Used(arrival.spid, turn.key.digest(), state.believed() // 1000)
-    turn.holders += 1
+    turn.hold()
 
     def ended(durable: bool) -> None:
         if durable:
