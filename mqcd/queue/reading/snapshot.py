@@ -26,20 +26,18 @@ from typing import NamedTuple, TypeVar
 
 from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
-from mqcd.core.queueing.spid import is_several
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.file_window import Window
 from mqcd.queue.clusters.file import HEAD, OtherVersion, check_first_line
 from mqcd.queue.clusters.quarantine import place_of
 from mqcd.queue.disk.vacancy import check_vacant
-from mqcd.queue.format import filenames
 from mqcd.queue.format.choosing import chooser
-from mqcd.queue.format.frame import Locator
 from mqcd.queue.format.record import Glance, parse, verify_all
 from mqcd.queue.manifest import log as manifests
 from mqcd.queue.manifest.log import ManifestState
-from mqcd.queue.reading.live_index import MOVED_ON, LiveIndex, SegmentIndex, check_same, open_segment
+from mqcd.queue.reading.contents import Contents
+from mqcd.queue.reading.live_index import MOVED_ON, LiveIndex
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.chain import find_chain
 from mqcd.queue.wal.segments import Segment
@@ -48,7 +46,6 @@ Made = TypeVar("Made")
 _TRIES = 5
 """So often MANIFEST and journal are read until both are of one moment. With a pin held only one evacuation
 can be committed, so the second is the last, unless the server needs room so much that it waits for nobody."""
-_CHUNK = 1 << 18
 _PART = 1 << 16
 """Octets of a cluster that are read at once. What is made of them fits a cache, and stays below the 128 KB
 from which on malloc takes each buffer from the kernel anew: twice the system time of a scan."""
@@ -97,7 +94,6 @@ class Snapshot:
         self._spool_root = spool_root
         self._pin = self._take_pin()
         try:
-            self._inside: dict[int, tuple[SegmentIndex, int]] | None = None
             self.damaged_lines = 0
             """Record lines read so far that do not check."""
             self.missing = 0
@@ -105,6 +101,8 @@ class Snapshot:
             self.unread: OSError | None = None
             """Why a cluster that is there could not be read."""
             self._read_one_moment()
+            silos = Silos(self._spool_root, self._state.silos)
+            self._contents = Contents(disk, silos, self._index.homes)
         except BaseException:
             self.close()
             raise
@@ -337,64 +335,12 @@ class Snapshot:
         With one of its recipients no directory has to be searched for links. Raises
         StoreUnavailable when it is not in the queue, ContentUnavailable when it is, StoreBusy.
         """
-        content = self._in_journal(spid)
         try:
-            if content is not None:
-                yield from self._from_segment(content)
-            else:
-                yield from self._from_spool(spid, recipient)
+            yield from self._contents.read(spid, recipient)
         except OSError as error:
             if recipient is None and not any(True for _ in self.items(Selection(spid=spid, limit=1))):
                 raise StoreUnavailable(f"message {spid:016X} is not in the queue (any more)") from error
             raise ContentUnavailable(f"its content cannot be read: {describe(error)}") from error
-
-    def _from_spool(self, spid: int, recipient: Recipient | None) -> Iterator[bytes]:
-        file = filenames.number(spid) if recipient is None else filenames.number_of(recipient)
-        if recipient is None and is_several(spid):
-            file = self._any_name(spid)
-        fd = self.disk.open(self._silos().file(file), os.O_RDONLY)
-        try:
-            offset = 0
-            while data := self.disk.pread(fd, _CHUNK, offset):
-                yield data
-                offset += len(data)
-        finally:
-            self.disk.close(fd)
-
-    def _silos(self) -> Silos:
-        return Silos(self._spool_root, self._state.silos)
-
-    def _any_name(self, spid: int) -> int:
-        """The file number of any of a content's names."""
-        shared = filenames.number(spid)
-        silo = self._silos().file(shared).parent
-        found = (filenames.parse(name) for name in self.disk.names(silo) if name.endswith(".msg"))
-        return next((file for file in found if file is not None and filenames.spid_of(file) == spid), shared)
-
-    def _in_journal(self, spid: int) -> Locator | None:
-        """Where the content lies in the journal, if it does."""
-        if self._inside is None:
-            # At the first question only, for most readers want no contents.
-            self._inside = {
-                int(line[:16], 16): (homes, ordinal)
-                for homes in self._index.homes.values()
-                for part in homes.lines(self.disk)
-                for ordinal, line, _ in part
-                if homes.content(ordinal).segment in self._index.homes
-            }
-        home = self._inside.get(spid)
-        return home[0].content(home[1]) if home is not None else None
-
-    def _from_segment(self, content: Locator) -> Iterator[bytes]:
-        segment = self._index.homes[content.segment].segment
-        fd = open_segment(self.disk, segment)
-        try:
-            for offset in range(content.offset, content.offset + content.length, _CHUNK):
-                data = self.disk.pread(fd, min(_CHUNK, content.offset + content.length - offset), offset)
-                check_same(self.disk, fd, segment)
-                yield data
-        finally:
-            self.disk.close(fd)
 
 
 def _evacuated_between(before: ManifestState, after: ManifestState) -> bool:
