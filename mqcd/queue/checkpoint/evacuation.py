@@ -9,8 +9,7 @@ C5  Free: once no reader holds a pin, what ended is removed and the slot is free
 
 Promise: nothing but the edit of C4 changes what the queue consists of. A step before it that fails leaves
 the segment as it was, to be tried again. However many entries a segment has, no turn of the loop handles more
-than `slices.AT_ONCE` of them, and counts are right at each moment between. Only `_thaw`, after a failure,
-handles all in one turn: in slices it would meet entries that have been claimed or parked since.
+than `slices.AT_ONCE` of them, and counts are right at each moment between.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class Evacuator:
             if move.keys is not None:
                 move.keys.close()
             await self._until_certain(error)
-            self._thaw(move)
+            await self._thaw(move)
             raise
         if copied.bad:
             log.error(
@@ -119,22 +118,27 @@ class Evacuator:
     async def _freeze(self, move: _Move) -> None:
         """C1. Then every entry of the segment is frozen, and the frames of all that have left it are durable:
         no later start finds them here."""
-        segment = move.segment
-        while True:
-            # Again each time: a claimed entry may have been parked meanwhile.
-            latest = self._shard.latest_due()
-            async for part in slices(tuple(segment.entries.values())):
+        await self._freeze_resting(move)
+        while any(entry.state is not State.FROZEN for entry in move.segment.entries.values()):
+            await self._carry(move.segment)
+            # A claimed one may have been given back meanwhile.
+            await self._freeze_resting(move)
+
+    async def _freeze_resting(self, move: _Move) -> None:
+        """Freeze until none of the segment rests, and in that turn take all of them out of the queues."""
+        shard, segment = self._shard, move.segment
+        while resting := [entry for entry in segment.entries.values() if entry.resting]:
+            latest = shard.latest_due()
+            async for part in slices(resting):
                 for entry in part:
                     # Some may have moved, or come back, since the turn before.
                     if entry.resting and entry.segment is segment:
-                        self._shard.waiting.leave(entry, latest)
+                        shard.waiting.leave(entry, latest)
                         entry.on(Event.FREEZE)
                         move.frozen.append(entry)
                         if entry.area is Area.HELD and entry.due:
-                            self._shard.moving_held.add(entry.domain)
-            if all(entry.state is State.FROZEN for entry in segment.entries.values()):
-                return
-            await self._carry(segment)
+                            shard.moving_held.add(entry.domain)
+        shard.waiting.drop(segment.number)
 
     async def _carry(self, segment: Segment) -> None:
         """Move claimed entries to the current segment: as many as fit in one frame."""
@@ -212,6 +216,19 @@ class Evacuator:
         )
         return cast("jobs.Evacuated", await shard.helper.run(task))
 
+    @staticmethod
+    def _list_contents(move: _Move, part: Sequence[JournalEntry]) -> None:
+        segment = move.segment
+        for entry in part:
+            if entry.content.segment != segment.number:
+                continue
+            segment.spooled[entry.file] = None
+            if entry.linked:
+                move.links[entry.spid].append(entry.qid)
+            if entry.spid not in move.listed:
+                move.listed.add(entry.spid)
+                move.contents.extend((entry.spid, entry.content.offset, entry.content.length))
+
     async def _write_keys(self, move: _Move) -> None:
         """The segment's idempotency keys move to a key file; files whose keys are all too old end."""
         shard, number = self._shard, move.segment.number
@@ -237,19 +254,6 @@ class Evacuator:
             if written.file is not None:
                 move.keys = await in_thread(shard.executor, index.open_file, written.file, written.merged)
         move.ended_keys = tuple(dict.fromkeys(ended))
-
-    @staticmethod
-    def _list_contents(move: _Move, part: Sequence[JournalEntry]) -> None:
-        segment = move.segment
-        for entry in part:
-            if entry.content.segment != segment.number:
-                continue
-            segment.spooled[entry.file] = None
-            if entry.linked:
-                move.links[entry.spid].append(entry.qid)
-            if entry.spid not in move.listed:
-                move.listed.add(entry.spid)
-                move.contents.extend((entry.spid, entry.content.offset, entry.content.length))
 
     async def _commit(self, move: _Move, clusters: list[ClusterState]) -> None:
         """C4."""
@@ -291,34 +295,29 @@ class Evacuator:
         move.borrowers = tuple(segment.borrowers)
         segment.entries.clear()
         segment.borrowers.clear()
-        shard.waiting.drop(segment.number)
         shard.moving_held.clear()
         shard.notify()
 
     async def _until_certain(self, error: BaseException) -> None:
-        """Wait until the disk says whether the edit happened. Until then the frozen records may have a home
-        in clusters already, and must not be claimed. A stop leaves the question to the next start."""
+        """Wait until the disk says whether the edit happened. Until then the frozen records may be in
+        clusters already, and must not be claimed. A stop leaves the question to the next start."""
         if self._shard.manifest.uncertain and self._reserve.give_up_for(error):
             # To take the edit back needs room, too; what is tried after that need not wait.
             self._wake.set()
         if not await self._shard.editing.certain(lambda: self.stopping):
             raise StoreUnavailable("a MANIFEST edit could neither be made nor taken back")
 
-    def _thaw(self, move: _Move) -> None:
-        """After a failure the frozen entries wait again as before."""
-        shard, latest = self._shard, self._shard.latest_due()
-        waiting = []
-        for entry in move.segment.entries.values():
-            if entry.state is State.FROZEN:
-                entry.on(Event.THAW)
-            if entry.resting:
-                shard.waiting.leave(entry, latest)
-                if entry.state is State.PASSED_OVER:
-                    entry.on(Event.RETURN)
-                waiting.append(entry)
-        shard.waiting.drop(move.segment.number)
-        for entry in waiting:
-            shard.waiting.add(entry)
+    async def _thaw(self, move: _Move) -> None:
+        """After a failure all that rests in the segment waits again, in its order."""
+        shard = self._shard
+        async with shard.retiring:
+            # Also what was given back since: else it would stand in the queues twice.
+            await self._freeze_resting(move)
+            async for part in slices(tuple(move.segment.entries.values())):
+                for entry in part:
+                    if entry.state is State.FROZEN:
+                        entry.on(Event.THAW)
+                        shard.waiting.add(entry)
         shard.moving_held.clear()
         shard.notify()
 

@@ -96,7 +96,7 @@ class Shard:
     """SPIDs of messages whose spool files may be written, or may still find an owner."""
     watchers: list[Callable[[], None]] = field(default_factory=list)
     retiring: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a segment becomes clusters, and while one's entries are looked through in slices."""
+    """Held while a segment becomes clusters or thaws, and while its entries are looked through in slices."""
     tidy: asyncio.Event = field(default_factory=asyncio.Event)
     """What the last run left has been removed: new clusters may be written."""
     moving_held: set[str] = field(default_factory=set)

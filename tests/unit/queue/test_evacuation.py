@@ -409,6 +409,48 @@ async def test_no_loop_turn_handles_more_than_a_slice(tmp_path: Path) -> None:
     await rig.close()
 
 
+async def test_a_failed_evacuation_thaws_in_slices(tmp_path: Path) -> None:
+    journal = JournalSettings(segmentsize=16 << 20, segments=8, seal_age=HOUR)
+    rig = await Rig(tmp_path / "q", journal=journal).open()
+    sent: list[Recipient] = []
+    for number in range(3):
+        sent += await rig.post.send(
+            *(f"u{number}.{each}@example.org" for each in range(AT_ONCE)), content=b"x"
+        )
+    sealed = await rig.seal()
+    entries = list(sealed.entries.values())
+    counter = Turns(lambda: sum(each.state is State.FROZEN for each in entries))
+    for _ in range(2):
+        rig.disk.fail("rename", "*.mqc")
+        with pytest.raises(OSError, match="Input/output"):
+            await rig.store._live.checkpointer.evacuate(sealed)
+        assert {each.state for each in entries} == {State.WAITING}
+    counter.stop()
+    assert counter.most <= AT_ONCE
+    [row] = rig.shard.waiting._fresh.rows
+    assert [len(part) for part in row.parts.values()] == [len(entries)]
+    assert [each.key for each in await rig.post.claim_all()] == [each.key for each in sent]
+    await rig.close()
+
+
+async def test_mail_in_flight_is_claimed_once_after_a_failed_carry(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    await rig.post.send("b@example.org")
+    [flying] = await rig.store.claim(1, rig.clock.now())
+    sealed = await rig.seal()
+    rig.disk.fail("datasync", "*/journal/*", times=None)
+    with pytest.raises(MqcdError):
+        await rig.store._live.checkpointer.evacuate(sealed)
+    rig.disk.mend()
+    while rig.shard.journal.trouble.failing:
+        rig.clock.advance(1000)
+        await asyncio.to_thread(lambda: None)
+    assert [each.state for each in sealed.entries.values()] == [State.CLAIMED, State.WAITING]
+    rig.store._live.claims.give_back([flying])
+    assert [each.address for each in await rig.post.claim_all()] == ["b@example.org", "a@example.org"]
+    assert not rig.shard.waiting.has_new
+
+
 async def test_a_slow_reader_gets_its_own_octets(tmp_path: Path) -> None:
     journal = JournalSettings(segmentsize=SEGMENT_SIZE, segments=4, inline_max=16 << 10)
     rig = await Rig(tmp_path / "q", journal=journal).open()
