@@ -1,4 +1,6 @@
-"""Slows down new mail, then refuses it, while the journal fills quicker than it is emptied.
+"""Takes new mail in: refuses it, slows it down, has it wait for its key's turn, or has it written.
+
+While the journal fills quicker than it is emptied, new mail is slowed down, then refused:
 
 * From three quarters on, each message waits for a segment to be freed, `NEARLY_FULL_MS` at most.
 * When no slot is left for new mail, it waits for up to `BEHIND_MS`, as long as the evacuation is merely
@@ -11,12 +13,19 @@ after a quarter of an hour or so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Key, Recipient, Submission
+from mqcd.core.queueing.idempotency import Used
 from mqcd.queue.checkpoint.checkpointer import Checkpointer
+from mqcd.queue.disk.space import Space
+from mqcd.queue.keys.turns import Turn, once
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.wal.pending import JournalFull
+from mqcd.queue.requests.accept import Acceptance
+from mqcd.queue.requests.upload import Staging
+from mqcd.queue.wal.pending import FULL, JournalFull
 
 NEARLY_FULL_MS = 500
 BEHIND_MS = 5000
@@ -63,3 +72,85 @@ class Pressure:
         end = loop.time() + self.patience_ms / 1000
         while ring.full and not checkpointer.trouble and (left := end - loop.time()) > 0:
             await checkpointer.relief(int(left * 1000) + 1)
+
+
+class Admission:
+    """One shard's."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        checkpointer: Checkpointer,
+        space: Space,
+        staging: Staging,
+        acceptance: Acceptance,
+        recovery: asyncio.Task[None],
+    ) -> None:
+        """`recovery` replays what the last run left."""
+        self._shard = shard
+        self._checkpointer = checkpointer
+        self._space = space
+        self._staging = staging
+        self._accept = acceptance.accept
+        self._recovery = recovery
+        self.pressure = Pressure(shard, checkpointer)
+        self.closed = False
+        """Set when the store begins to close."""
+
+    def refusing(self) -> str:
+        """Why no mail is taken now; "" when it is. Space is looked at once a second at most."""
+        shard = self._shard
+        if self.closed:
+            return "the queue is not open"
+        if shard.journal.trouble.failing:
+            return shard.journal.trouble.text
+        if short := self._space.short():
+            return short
+        if self._recovery.done() and not shard.ready:
+            return f"what the last run left cannot be brought in: {self._recovery.exception()}"
+        if not shard.ring.full:
+            return ""
+        trouble = self._checkpointer.trouble or shard.helper.trouble
+        return f"{FULL}: {trouble}" if trouble else FULL
+
+    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
+        """See `core.ports.QueueStore.enqueue`."""
+        # Before anything is written: its file would replace that of another message.
+        self._shard.reserved.check([submission.envelope.spid])
+        if self.pressure.high:
+            await self.pressure.ease()
+        if why := self.refusing():
+            raise StoreUnavailable(why)
+        if submission.key is None:
+            return await self._take(submission, None)
+        return await once(submission, self._turn(submission.key), self._take)
+
+    async def _turn(self, key: Key) -> Turn | Used:
+        """What is remembered of a key, or the turn of its use. While the last run's mail is read, not every
+        key is known."""
+        turn = self._shard.keys.new(key) if self._shard.ready else None
+        if turn is not None:
+            return turn
+        await asyncio.shield(self._recovery)
+        return await self._shard.keys.turn(key)
+
+    def _take(self, submission: Submission, turn: Turn | None) -> Awaitable[Sequence[Recipient]]:
+        small = self._staging.in_memory(submission)
+        if small is None:
+            return self._take_large(submission, turn)
+        return self.pressure.through(lambda: self._accept(small, turn))
+
+    async def _take_large(self, submission: Submission, turn: Turn | None) -> Sequence[Recipient]:
+        staged = await self._staging.stage(submission)
+
+        async def write() -> Sequence[Recipient]:
+            try:
+                return await self.pressure.through(lambda: self._accept(staged, turn))
+            finally:
+                if turn is not None:
+                    turn.let_go()
+
+        if turn is not None:
+            # The frame may still be written after the caller has been cancelled.
+            turn.hold()
+        return await self._staging.see_through([staged], write)

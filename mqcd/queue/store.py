@@ -13,14 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
 
 from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.figures import EngineFigures
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Picked
-from mqcd.core.queueing.idempotency import Used, repeated
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.parts import Listed
@@ -29,14 +27,13 @@ from mqcd.disk.durable import Disk, describe
 from mqcd.disk.within import HUNG_MS, within
 from mqcd.eventlog.history import History
 from mqcd.eventlog.retention import Retention
+from mqcd.queue.admission import Admission
 from mqcd.queue.checkpoint.checkpointer import Checkpointer
 from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.disk.space import Space
-from mqcd.queue.keys.turns import Turn
 from mqcd.queue.memory.engine import engine_figures
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
-from mqcd.queue.parts import Parts
 from mqcd.queue.read_only import READ_ONLY
 from mqcd.queue.recovery.open import recover
 from mqcd.queue.recovery.replay import replay_chain
@@ -45,16 +42,27 @@ from mqcd.queue.requests.accept import Acceptance
 from mqcd.queue.requests.claim import Claims
 from mqcd.queue.requests.expedite import Expediting
 from mqcd.queue.requests.pick import Picking
-from mqcd.queue.requests.upload import Staged
+from mqcd.queue.requests.upload import Staging
 from mqcd.queue.requests.write import Writer
-from mqcd.queue.wal.pending import FULL
 from mqcd.queue.wal.segment_states import Event
 from mqcd.queue.wal.segments import Segment
 from mqcd.queue.workers import Workers
 
 log = logging.getLogger(__name__)
 
-Written = TypeVar("Written")
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """The parts of an open store, from `open` to `close`."""
+
+    shard: Shard
+    admission: Admission
+    acceptance: Acceptance
+    writer: Writer
+    claims: Claims
+    checkpointer: Checkpointer
+    recovery: asyncio.Task[None]
+    """Brings in what the last run left."""
 
 
 class ClusterStore:
@@ -79,7 +87,6 @@ class ClusterStore:
         self._watchers: list[Callable[[], None]] = []
         self._find: FindConnection | None = None
         self._open: Parts | None = None
-        self._unfinished: set[asyncio.Task[Any]] = set()
 
     @property
     def _live(self) -> Parts:
@@ -110,12 +117,20 @@ class ClusterStore:
         recovered = await recover(self._options, self._disk, self._clock, self._observer, self._workers)
         shard = recovered.shard
         shard.watchers = self._watchers
-        acceptance = Acceptance(shard, self._find)
-        writer = Writer(shard, acceptance)
+        staging, acceptance = Staging(shard, self._space), Acceptance(shard, self._find)
+        writer = Writer(shard, staging, acceptance)
         checkpointer = Checkpointer(shard, writer, self._space)
         shard.time.look()
-        task = asyncio.ensure_future(self._replay(shard, checkpointer, recovered.chain))
-        self._open = Parts(shard, acceptance, writer, Claims(shard), checkpointer, self._space, task)
+        recovery = asyncio.ensure_future(self._replay(shard, checkpointer, recovered.chain))
+        self._open = Parts(
+            shard=shard,
+            acceptance=acceptance,
+            writer=writer,
+            claims=Claims(shard),
+            checkpointer=checkpointer,
+            recovery=recovery,
+            admission=Admission(shard, checkpointer, self._space, staging, acceptance, recovery),
+        )
 
     async def _replay(self, shard: Shard, checkpointer: Checkpointer, chain: Sequence[Segment]) -> None:
         """What the last run left, while new mail is taken; then claims open."""
@@ -137,6 +152,7 @@ class ClusterStore:
             return
         parts = self._open
         self._open = None
+        parts.admission.closed = True
         parts.shard.helper.hurry()
         try:
             await asyncio.shield(parts.recovery)
@@ -189,20 +205,8 @@ class ClusterStore:
         shard.reserved.add(spid)
 
     def refusing(self) -> str:
-        """Why no mail is taken now; "" when it is. Space is looked at once a second at most."""
-        if self._open is None:
-            return "the queue is not open"
-        shard = self._open.shard
-        if shard.journal.trouble.failing:
-            return shard.journal.trouble.text
-        if short := self._space.short():
-            return short
-        if self._open.recovery.done() and not shard.ready:
-            return f"what the last run left cannot be brought in: {self._open.recovery.exception()}"
-        if not shard.ring.full:
-            return ""
-        trouble = self._open.checkpointer.trouble or self._open.shard.helper.trouble
-        return f"{FULL}: {trouble}" if trouble else FULL
+        """Why no mail is taken now; "" when it is."""
+        return "the queue is not open" if self._open is None else self._open.admission.refusing()
 
     def stalled(self) -> str:
         """Why no verdict can be recorded now, so that nothing is tried; "" when they can be."""
@@ -214,70 +218,7 @@ class ClusterStore:
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take responsibility for a message."""
-        live = self._live
-        # Before anything is written: its file would replace that of another message.
-        live.shard.reserved.check([submission.envelope.spid])
-        pressure = live.pressure
-        if pressure.high:
-            await pressure.ease()
-        if why := self.refusing():
-            raise StoreUnavailable(why)
-        key = submission.key
-        if key is None:
-            return await self._take(submission, None)
-        turn = live.shard.keys.new(key) if live.shard.ready else None
-        if turn is None:
-            await self.recovered()
-            known = await live.shard.keys.turn(key)
-            if isinstance(known, Used):
-                return await repeated(submission, known)
-            turn = known
-        try:
-            return await self._take(submission, turn)
-        finally:
-            turn.let_go()
-
-    def _take(self, submission: Submission, turn: Turn | None) -> Awaitable[Sequence[Recipient]]:
-        live = self._live
-        small = live.staging.in_memory(submission)
-        if small is None:
-            return self._take_large(submission, turn)
-        return live.pressure.through(lambda: live.acceptance.accept(small, turn))
-
-    async def _take_large(self, submission: Submission, turn: Turn | None) -> Sequence[Recipient]:
-        through, accept = self._live.pressure.through, self._live.acceptance.accept
-        staged = await self._live.staging.stage(submission)
-        return await self._see_through([staged], lambda: through(lambda: accept(staged, turn)), turn)
-
-    async def _see_through(
-        self,
-        staged: Sequence[Staged],
-        write: Callable[[], Awaitable[Written]],
-        turn: Turn | None = None,
-    ) -> Written:
-        """Write a frame and await it, also when the caller is cancelled: once a frame is on its way, only
-        its outcome says whether the staged files have an owner."""
-        live = self._live
-
-        async def written() -> Written:
-            try:
-                result = await write()
-            except BaseException:
-                for each in staged:
-                    live.staging.dropped(each)
-                raise
-            finally:
-                if turn is not None:
-                    turn.let_go()
-            return result
-
-        if turn is not None:
-            turn.hold()
-
-        task = asyncio.ensure_future(written())
-        self._unfinished.add(task)
-        task.add_done_callback(self._unfinished.discard)
-        return await asyncio.shield(task)
+        return await self._live.admission.enqueue(submission)
 
     async def claim(
         self,
@@ -327,33 +268,7 @@ class ClusterStore:
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
     ) -> Awaitable[None]:
         """Record verdicts and what they give rise to."""
-        live = self._live
-        if not submissions:
-            return live.writer.settle(settlements, ())
-        live.shard.reserved.check([submission.envelope.spid for submission in submissions])
-        staged = [live.staging.in_memory(submission) for submission in submissions]
-        small = [each for each in staged if each is not None]
-        if len(small) == len(submissions):
-            return live.writer.settle(settlements, small)
-        task = asyncio.ensure_future(self._settle_large(settlements, submissions))
-        self._unfinished.add(task)
-        task.add_done_callback(self._unfinished.discard)
-        return task
-
-    async def _settle_large(
-        self, settlements: Sequence[Settlement], submissions: Sequence[Submission]
-    ) -> None:
-        live = self._live
-        staged: list[Staged] = []
-        try:
-            for submission in submissions:
-                # One by one: those before one that fails must be dropped.
-                staged.append(await live.staging.stage(submission))  # noqa: PERF401
-        except BaseException:
-            for each in staged:
-                live.staging.dropped(each)
-            raise
-        await self._see_through(staged, lambda: live.writer.settle(settlements, staged))
+        return self._live.writer.settle(settlements, submissions)
 
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
         """Give claimed recipients back."""

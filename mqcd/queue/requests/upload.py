@@ -7,8 +7,10 @@ recorded leaves nothing behind; what a crash cuts off is removed by the next sta
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import NamedTuple
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Origin, Submission
@@ -16,6 +18,8 @@ from mqcd.disk.durable import describe
 from mqcd.queue.disk.space import Space
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.spool.files import Draft
+
+Written = TypeVar("Written")
 
 
 class Staged(NamedTuple):
@@ -38,6 +42,7 @@ class Staging:
     def __init__(self, shard: Shard, space: Space) -> None:
         self._shard = shard
         self._space = space
+        self._unfinished: set[asyncio.Task[Any]] = set()
         # Half a frame, so that record lines find room beside the content.
         self._limit = min(shard.options.settings.journal.inline_max, shard.journal.largest_frame // 2)
 
@@ -98,14 +103,47 @@ class Staging:
         if short := self._space.short_for("spool", octets):
             raise StoreUnavailable(short)
 
-    def dropped(self, staged: Staged) -> None:
-        """It was not recorded: nothing of it stays, once that is certain."""
-        draft = staged.draft
+    async def stage_all(self, submissions: Sequence[Submission]) -> list[Staged]:
+        """Each of them, or none."""
+        staged: list[Staged] = []
+        try:
+            for submission in submissions:
+                # One by one: those before one that fails must be dropped.
+                staged.append(await self.stage(submission))  # noqa: PERF401
+        except BaseException:
+            self._drop(staged)
+            raise
+        return staged
 
-        def discard() -> None:
-            self._shard.arriving.discard(staged.submission.envelope.spid)
-            if draft is not None:
-                draft.discard()
+    async def see_through(
+        self, staged: Sequence[Staged], write: Callable[[], Coroutine[Any, Any, Written]]
+    ) -> Written:
+        """Write their frame and await it, also when the caller is cancelled: once a frame is on its way, only
+        its outcome says whether the staged files have an owner."""
 
-        # A frame that failed counts if a kill brings it to light, and must then find its content.
-        self._shard.journal.trouble.when_certain(discard)
+        async def written() -> Written:
+            try:
+                return await write()
+            except BaseException:
+                self._drop(staged)
+                raise
+
+        return await asyncio.shield(self.in_background(written()))
+
+    def in_background(self, work: Coroutine[Any, Any, Written]) -> asyncio.Task[Written]:
+        """Do what goes on when nobody waits for it any more."""
+        task = asyncio.ensure_future(work)
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
+        return task
+
+    def _drop(self, staged: Sequence[Staged]) -> None:
+        """They were not recorded: nothing of them stays, once that is certain."""
+        for each in staged:
+            # A frame that failed counts if a kill brings it to light, and must then find its content.
+            self._shard.journal.trouble.when_certain(partial(self._discard, each))
+
+    def _discard(self, staged: Staged) -> None:
+        self._shard.arriving.discard(staged.submission.envelope.spid)
+        if staged.draft is not None:
+            staged.draft.discard()

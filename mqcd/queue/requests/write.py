@@ -17,6 +17,7 @@ from mqcd.core.model import (
     Amended,
     Recipient,
     Settlement,
+    Submission,
     Verdict,
 )
 from mqcd.core.observing.notifying import notify_verdict
@@ -37,7 +38,7 @@ from mqcd.queue.format.frame import (
 )
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.accept import Acceptance, Message
-from mqcd.queue.requests.upload import Staged
+from mqcd.queue.requests.upload import Staged, Staging
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
@@ -64,8 +65,9 @@ _Begun = tuple[Recipient, BegunEntry]
 class Writer:
     """Writes the frames that change recipients."""
 
-    def __init__(self, shard: Shard, acceptance: Acceptance) -> None:
+    def __init__(self, shard: Shard, staging: Staging, acceptance: Acceptance) -> None:
         self._shard = shard
+        self._staging = staging
         self._acceptance = acceptance
         self._carry: asyncio.Future[None] | None = None
         """A CARRY frame that is not durable yet."""
@@ -132,7 +134,30 @@ class Writer:
 
         return shard.journal.append(Kind.BEGUN, [body], len(pairs), at, placed)
 
-    def settle(self, settlements: Sequence[Settlement], staged: Sequence[Staged]) -> Awaitable[None]:
+    def settle(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
+    ) -> Awaitable[None]:
+        """See `core.ports.QueueStore.settle`."""
+        if not submissions:
+            return self._settle_with(settlements, ())
+        self._shard.reserved.check([submission.envelope.spid for submission in submissions])
+        staged = [self._staging.in_memory(submission) for submission in submissions]
+        small = [each for each in staged if each is not None]
+        if len(small) == len(submissions):
+            return self._settle_with(settlements, small)
+        return self._staging.in_background(self._settle_large(settlements, submissions))
+
+    async def _settle_large(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission]
+    ) -> None:
+        staged = await self._staging.stage_all(submissions)
+
+        async def write() -> None:
+            await self._settle_with(settlements, staged)
+
+        await self._staging.see_through(staged, write)
+
+    def _settle_with(self, settlements: Sequence[Settlement], staged: Sequence[Staged]) -> Awaitable[None]:
         """Write a SETTLE or REPORT frame."""
         moves = [
             (item, self.claimed(item.recipient), after(item.recipient, item.verdict)) for item in settlements

@@ -60,7 +60,7 @@ async def test_mail_without_room_in_the_last_segment_waits(rig: Rig) -> None:
 
 async def test_mail_is_refused_when_its_patience_is_over(rig: Rig) -> None:
     gate = await held_up(rig)
-    rig.store._live.pressure.patience_ms = 0
+    rig.store._live.admission.pressure.patience_ms = 0
     with pytest.raises(StoreUnavailable, match="journal is full"):
         await rig.post.send("new@example.org")
     gate.release()
@@ -78,7 +78,7 @@ async def test_who_waits_is_refused_as_soon_as_the_evacuation_fails(rig: Rig) ->
 
 async def test_a_free_segment_wakes_waiting_accepts(rig: Rig) -> None:
     gate = await held_up(rig)
-    rig.store._live.pressure.patience_ms = 600_000
+    rig.store._live.admission.pressure.patience_ms = 600_000
     sending = asyncio.ensure_future(rig.post.send("new@example.org"))
     await turns(100)
     gate.release()

@@ -29,7 +29,7 @@ LARGE = b"B" * 40_000
 async def _half_accepted(rig: Rig) -> int:
     """A large message whose file is durable and whose frame will never be; gives its SPID."""
     large = rig.post.submission("large@example.org", content=LARGE)
-    await rig.store._live.staging.stage(large)
+    await rig.store._live.admission._staging.stage(large)
     return large.envelope.spid
 
 
