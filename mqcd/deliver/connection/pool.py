@@ -64,7 +64,7 @@ class Pool:
         attempts."""
         for start in self._table.dispatch(self._clock.monotonic()):
             if start.reuse:
-                self._idle[start.lane.name].pop().hand(start.job)
+                self.reserve(start.lane).hand(start.job)
             else:
                 self._open(start)
         if self._table.slots.scarce:
@@ -75,7 +75,7 @@ class Pool:
 
     def reserve(self, lane: Lane) -> Worker:
         """An idle connection of a lane that has one: the caller gives it a job, or lets it rest again."""
-        return self._idle[lane.name].pop()
+        return self._idle[lane.name].pop().reserve()
 
     def way(self, hop: Hop, key: tuple[int, int]) -> Way:
         """How a recipient goes: over the connection that tries it, or one that its lane has open, or a new
@@ -146,4 +146,5 @@ class Pool:
             if worker.lane.doubted and worker.may_be_taken_back and now - worker.began > TRIAL_MS
         ]
         for worker in sorted(lasting, key=lambda each: each.began, reverse=True)[:count]:
-            worker.take_back()
+            worker.recall()
+            self._workers[worker].cancel()

@@ -19,6 +19,7 @@ from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.connection.attempt import End, transact
 from mqcd.deliver.connection.connecting import Connector, NoHost
 from mqcd.deliver.connection.link import Link
+from mqcd.deliver.connection.states import Event, State, after
 from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.connection.view import LinkView
 from mqcd.deliver.lanes.jobs import Job
@@ -37,6 +38,11 @@ SHORTAGE_MS = 10_000
 """Time that mail waits after this machine could not open a connection."""
 
 _log = logging.getLogger("mqcd.deliver")
+
+
+# As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
+_REST, _RESERVE, _HAND, _LEAVE = Event.REST, Event.RESERVE, Event.HAND, Event.LEAVE
+_RESTING, _RESERVED = State.RESTING, State.RESERVED
 
 
 class Worker:
@@ -75,16 +81,21 @@ class Worker:
         self._idle = idle
         self._placed_anew = placed_anew
         self._changed = changed
+        self._state = State.NEW
         self._link: Link | None = None
+        """Its connection, from OPENED on."""
+        self._offer: asyncio.Future[Job | None] | None = None
+        """What it waits for while it has no job: the next one; None = it is to leave."""
         self._token: int | None = None
-        self._handshaken = False
         self.began = self._clock.monotonic()
         """When the attempt at hand began."""
-        self._task: asyncio.Task[None] | None = None
-        self._taken_back = False
         self._worn_out = False
-        self._offer: asyncio.Future[Job | None] | None = None
+        """Whether its present job, or the one that it is reserved for, is its last."""
         self.deadline = 0
+
+    def _on(self, event: Event) -> None:
+        """Change the state. Raises IllegalTransition."""
+        self._state = after(self._state, event)
 
     @property
     def dot_sent(self) -> bool:
@@ -119,7 +130,7 @@ class Worker:
     @property
     def may_be_taken_back(self) -> bool:
         """Whether its attempt can be cancelled without effect: no content was sent."""
-        if self._job is None or self._task is None:
+        if self._job is None or self._state is State.NEW:
             return False
         return self._link is None or not self._link.content_begun
 
@@ -142,46 +153,51 @@ class Worker:
 
     # ------------------------------------------------------------ from outside
 
-    def take_back(self) -> None:
-        """Cancel the attempt: its job stays queued without a verdict, and the connection is closed."""
-        if self._task is not None:
-            self._taken_back = True
-            self._task.cancel()
+    def recall(self) -> None:
+        """The caller cancels its task next: its job stays queued without a verdict."""
+        self._on(Event.RECALL)
+
+    def reserve(self) -> Worker:
+        """Taken off the list of workers without a job, for one that may come."""
+        self._on(_RESERVE)
+        return self
 
     def hand(self, job: Job) -> bool:
-        """Assign a job to an idle worker that was taken off the idle list; False when it has ended."""
-        if self._offer is None or self._offer.done():
+        """Assign the job that it was reserved for; False when it has ended."""
+        if self._state is not _RESERVED or self._offer is None or self._offer.done():
             return False
+        self._on(_HAND)
         self._offer.set_result(job)
         return True
+
+    def rest_again(self) -> None:
+        """The job for which it was reserved does not come."""
+        if self._state is not _RESERVED or self._offer is None or self._offer.done():
+            return
+        if self._terms.rests or not self._table.keep(self.lane):
+            self._dismiss(self._offer)
+        else:
+            self._rest()
 
     def wear(self) -> None:
         """Take no further job over this connection."""
         self._worn_out = True
         self.expire()
 
-    def rest_again(self) -> None:
-        """The job for which it was taken off the idle list does not come."""
-        if self._offer is None or self._offer.done():
-            return
-        if self._terms.rests or not self._table.keep(self.lane):
-            self._offer.set_result(None)
-        else:
-            self._rest()
-
     def expire(self) -> None:
-        """Close: it was idle for too long, or others need the connection."""
-        if self._offer is None or self._offer.done():
-            return
-        waiting = self._idle.get(self.lane.name, [])
-        if self in waiting:
-            waiting.remove(self)
+        """Close: it was without a job for too long, or others need the connection."""
+        if self._state is _RESTING and self._offer is not None and not self._offer.done():
+            self._idle[self.lane.name].remove(self)
             self._table.slots.left(self.lane)
-            self._offer.set_result(None)
+            self._dismiss(self._offer)
+
+    def _dismiss(self, offer: asyncio.Future[Job | None]) -> None:
+        self._on(_LEAVE)
+        offer.set_result(None)
 
     async def run(self) -> None:
         """Work until the lane has no job for it, or the connection breaks."""
-        self._task = asyncio.current_task()
+        self._on(Event.BEGIN)
         try:
             await self._work()
         except asyncio.CancelledError:
@@ -228,7 +244,7 @@ class Worker:
         found = await self._connector.connect(job.hop, self._turn)
         if isinstance(found, Link):
             self._link = found
-            self._handshaken = True
+            self._on(Event.OPENED)
             self._table.opened(self.lane)
             return True
         self._job = None
@@ -306,7 +322,8 @@ class Worker:
             self._sweep.discard(self)
 
     def _rest(self) -> None:
-        """Count as idle, for a time."""
+        """Be on the list of workers without a job, for a time."""
+        self._on(_REST)
         settings = self._terms.settings
         self._idle.setdefault(self.lane.name, []).append(self)
         self.deadline = self._clock.monotonic() + settings.maxidletime
@@ -352,7 +369,7 @@ class Worker:
         start."""
         if self._job is None or self.dot_sent:
             return
-        if self._taken_back and not self._terms.stopping:
+        if self._state is State.RECALLED and not self._terms.stopping:
             self._table.took_back(self.lane, self._job)
         else:
             self._settling.park(self._job.recipients)
@@ -374,6 +391,7 @@ class Worker:
         self._settling.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin, within)
 
     def _leave(self) -> None:
+        self._on(_LEAVE)
         if self._link is not None:
             self._link.close()
             self._sweep.discard(self._link)
@@ -381,7 +399,7 @@ class Worker:
             self._terms.tokens.give(self._token)
         if not self._idle.get(self.lane.name, True):
             del self._idle[self.lane.name]
-        self._table.closed(self.lane, self._clock.monotonic(), working=self._handshaken)
+        self._table.closed(self.lane, self._clock.monotonic(), working=self._link is not None)
         self._changed()
 
 
