@@ -11,6 +11,7 @@ the same one, whose Java is warm by then. What takes longest comes first, so tha
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -21,6 +22,10 @@ from xdist.scheduler import LoadFileScheduling, Scheduling
 # How long an example takes is the machine's affair: no test is to fail because others use it, too.
 settings.register_profile("mqcd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mqcd")
+
+# Tests start thousands of processes of this program: none is to compile it anew, whatever the shell says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # smtp-source and postfix lie in sbin, which not every user's PATH has.
 _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))

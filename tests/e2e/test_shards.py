@@ -250,13 +250,12 @@ def test_a_rate_holds_over_shards(make_server: MakeServer, make_peer: MakePeer) 
     peer = make_peer(Script())
     ways = '<destinations><destination match="load.test" rate="10/1s"/></destinations>'
     server = make_server(plan(peer.port, 4).but(ways=ways)).start()
-    with Load(server.port, 6, content) as load:
-        load.more(160)
-    peer.contents.several(lambda _: True, 100, "what the burst allows")
     began = time.monotonic()
-    peer.contents.several(lambda _: True, 150, "50 more")
-    took = time.monotonic() - began
-    assert 4 < took < 9, "10 a second, though the shards have different shares of the mail"
+    with Load(server.port, 6, content) as load:
+        load.more(110)
+    peer.contents.several(lambda _: True, 100, "most of it, though the shards have different shares")
+    # However slow the machine is: the burst is what the rate gives in its second, and at least one per shard.
+    assert time.monotonic() - began > 8, "more than 10 a second and one burst"
     assert len({shard(each) for each in peer.contents.all()}) > 1, "one shard sent it all"
     server.stop()
 
