@@ -354,6 +354,9 @@ class UsedRates(Protocol):
     def use(self, name: str, ns: int, now: int) -> None:
         """Use as much as is regained in `ns`."""
 
+    def give_back(self, name: str, ns: int) -> None:
+        """Undo such a use, as far as it still counts."""
+
 
 class Dialer(Protocol):
     """Opens connections. Raises ConnectFailed, SourceUnavailable where our own address is at fault and

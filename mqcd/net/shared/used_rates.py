@@ -52,6 +52,19 @@ class UsedRates:
         finally:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1)
 
+    def give_back(self, name: str, ns: int) -> None:
+        """Undo such a use; what has been counted in another rate's place stays there."""
+        key = _key(name)
+        numbers = self._numbers
+        fcntl.lockf(self._fd, fcntl.LOCK_EX, 1)
+        try:
+            for at in self._places(key):
+                if numbers[at] == key:
+                    numbers[at + 1] = max(numbers[at + 1] - ns, 0)
+                    break
+        finally:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1)
+
     def _place(self, key: int, now: int) -> int:
         numbers = self._numbers
         free = None

@@ -2,9 +2,9 @@
 
 * A quota of N in a time may be used up at once; what is used comes back evenly over that time.
 * Of the quotas of one kind of party (`by`) the first in the file that matches the party counts.
-* A message, its recipients and octets are used when its content has come, whatever the queue then says;
-  MAIL and RCPT are refused before that where no room is left. One message larger than a whole quota of
-  octets is taken when none of it is used.
+* A message, its recipients and octets are used when its content has come, and given back where the queue does
+  not take it, or has it already; MAIL and RCPT are refused before that where no room is left. One
+  message larger than a whole quota of octets is taken when none of it is used.
 * Sessions count from their first MAIL on.
 * What is used is kept in bounded memory that all processes share (`core.ports.UsedRates`): where it is full,
   parties share a place, and less goes than allowed, never more. Sessions are `core.ports.Tokens`, or counted
@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Self
 
 from mqcd.config.kinds.fields import RateKind
 from mqcd.config.settings import QuotaBy, QuotaSettings, Rate, ServerSettings
@@ -125,9 +126,8 @@ class Quotas:
         """Why a message may not have as many recipients."""
         return self._short(parties, {"recipients": recipients})
 
-    def take(self, parties: Parties, recipients: int, octets: int) -> Refused | None:
+    def take(self, parties: Parties, amounts: Mapping[str, int]) -> Refused | None:
         """Use what a message needs, or nothing of it: why it is refused."""
-        amounts = {"messages": 1, "recipients": recipients, "octets": octets}
         refused = self._short(parties, amounts)
         if refused is None:
             self.use(parties, amounts)
@@ -136,11 +136,13 @@ class Quotas:
     def use(self, parties: Parties, amounts: Mapping[str, int]) -> None:
         """Use some of the rates, also beyond them."""
         now = self._now() * _NS
-        for quota, name in self._that_count(parties):
-            for what, amount in amounts.items():
-                rate: Rate | None = getattr(quota, what)
-                if rate is not None and amount:
-                    self._used.use(f"{name} {what}", _cost(rate, amount), now)
+        for name, ns in self._costs(parties, amounts):
+            self._used.use(name, ns, now)
+
+    def give_back(self, parties: Parties, amounts: Mapping[str, int]) -> None:
+        """Undo a use."""
+        for name, ns in self._costs(parties, amounts):
+            self._used.give_back(name, ns)
 
     def leave(self, held: Places) -> None:
         """A session has ended."""
@@ -159,6 +161,14 @@ class Quotas:
                     return _refusal(quota, what, rate)
         return None
 
+    def _costs(self, parties: Parties, amounts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+        """Each rate that counts these amounts, and the ns in which as much comes back."""
+        for quota, name in self._that_count(parties):
+            for what, amount in amounts.items():
+                rate: Rate | None = getattr(quota, what)
+                if rate is not None and amount:
+                    yield f"{name} {what}", _cost(rate, amount)
+
     def _that_count(self, parties: Parties) -> Iterator[tuple[QuotaSettings, str]]:
         """The quotas that hold for these, each with the name under which it is counted."""
         for by, quotas in self._by.items():
@@ -167,6 +177,43 @@ class Quotas:
                 if _matches(quota, networks, parties.client, party):
                     yield quota, f"{self._listener} {by.value} {party}"
                     break
+
+
+class Use:
+    """What one message uses of the quotas: given back at the end, unless it is kept."""
+
+    __slots__ = ("_amounts", "_parties", "_quotas")
+
+    def __init__(self, quotas: Quotas | None) -> None:
+        self._quotas = quotas
+        self._parties: Parties | None = None
+        self._amounts: Mapping[str, int] = {}
+
+    def begin(
+        self, client: str, user: str, named: Sequence[str], recipients: int, octets: int
+    ) -> Refused | None:
+        """Use what a message needs, or nothing of it: why it is refused. For `named` see `Quotas.parties`."""
+        if self._quotas is None:
+            return None
+        parties = self._quotas.parties(client, user, named)
+        amounts = {"messages": 1, "recipients": recipients, "octets": octets}
+        refused = self._quotas.take(parties, amounts)
+        if refused is None:
+            self._parties, self._amounts = parties, amounts
+        return refused
+
+    def keep(self, octets: int) -> None:
+        """The message is accepted, with so many octets that were not known when it began."""
+        if self._quotas is not None and self._parties is not None:
+            self._quotas.use(self._parties, {"octets": octets})
+            self._parties = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._quotas is not None and self._parties is not None:
+            self._quotas.give_back(self._parties, self._amounts)
 
 
 def _party(by: QuotaBy, parties: Parties) -> str:

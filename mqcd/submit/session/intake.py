@@ -36,7 +36,7 @@ from mqcd.submit.message.completing import missing_fields
 from mqcd.submit.message.received import DateCache, local_header, protocol, received_header
 from mqcd.submit.message.zoning import MAX_SECTION, Zoning, fields_of
 from mqcd.submit.policy.load import Load
-from mqcd.submit.policy.quotas import Parties, Quotas
+from mqcd.submit.policy.quotas import Use
 from mqcd.submit.policy.rules import Rulebook, Rules
 from mqcd.submit.session import keying
 from mqcd.submit.session.desk import Desk
@@ -105,11 +105,12 @@ async def _accept(
     if not dialogue.begun.recipients and replied:
         log.info("message discarded by the filter", extra={"session": dialogue.session})
         return replied
-    submission, parties = await _prepare(intake, rules, dialogue, stream, content, key)
-    spid = await _commit(intake, dialogue, submission)
-    if parties is not None and rules.quotas is not None and submission.content is stream:
-        # Only now its size is known.
-        rules.quotas.use(parties, {"octets": stream.size})
+    with Use(rules.quotas) as use:
+        submission = await _prepare(intake, rules, dialogue, stream, content, key, use)
+        spid = await _commit(intake, dialogue, submission)
+        if spid == submission.envelope.spid:
+            # Of a large message only now the size is known; a repeat is no message.
+            use.keep(stream.size if submission.content is stream else 0)
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
 
 
@@ -134,13 +135,14 @@ async def _prepare(
     stream: Stream,
     content: bytes | None,
     key: Key | None,
-) -> tuple[Submission, Parties | None]:
-    """What goes into the queue, and whose quotas it uses. Raises DoorRefused, and what a stream raises.
+    use: Use,
+) -> Submission:
+    """What goes into the queue. Raises DoorRefused, and what a stream raises.
 
     In this order: the header section says zone, tenant and quotas; only a message that no quota refuses gets
     a SPID; what is put before the content names the SPID.
     """
-    transaction, quotas, tenancy = dialogue.begun, rules.quotas, rules.tenancy
+    transaction, tenancy = dialogue.begun, rules.tenancy
     head = b""
     if intake.zoning or rules.settings.submission or tenancy.header:
         head = content if content is not None else await stream.head(MAX_SECTION)
@@ -149,7 +151,7 @@ async def _prepare(
         sender, user = transaction.sender, dialogue.user
         zone = intake.zoning.choose(head, sender=sender, listener=intake.listener, user=user)
     named = fields_of(head, frozenset({tenancy.header})).get(tenancy.header, ()) if tenancy.header else ()
-    parties = None if quotas is None else _use_quotas(quotas, dialogue, named, content)
+    _use_quotas(use, dialogue, named, content)
     now = intake.clock.now()
     spid = intake.store.reserve(len(transaction.recipients) > 1)
     added = b""
@@ -163,14 +165,13 @@ async def _prepare(
     if content is None:
         stream.prepend(before)
     tenant = tenancy.name(dialogue.user, named)
-    submission = Submission(
+    return Submission(
         envelope=_envelope(intake, dialogue, spid, received=now, zone=zone, tenant=tenant, marks=marks),
         recipients=tuple(transaction.recipients),
         content=stream if content is None else before + content,
         recipient_dsn=tuple(transaction.recipient_dsn) if any(transaction.recipient_dsn) else (),
         key=key,
     )
-    return submission, parties
 
 
 def _envelope(
@@ -222,19 +223,12 @@ def _taken(submission: Submission, recipients: Sequence[Recipient]) -> int:
     return spid
 
 
-def _use_quotas(
-    quotas: Quotas,
-    dialogue: Dialogue,
-    named: Sequence[str],
-    content: bytes | None,
-) -> Parties:
+def _use_quotas(use: Use, dialogue: Dialogue, named: Sequence[str], content: bytes | None) -> None:
     """Count the message; octets that are still to come count once they are there. Raises DoorRefused."""
-    parties = quotas.parties(dialogue.client, dialogue.user, named)
-    octets = len(content) if content is not None else 0
-    refused = quotas.take(parties, len(dialogue.begun.recipients), octets)
+    recipients, octets = len(dialogue.begun.recipients), len(content) if content is not None else 0
+    refused = use.begin(dialogue.client, dialogue.user, named, recipients, octets)
     if refused is not None:
         raise DoorRefused(*refused)
-    return parties
 
 
 def _header(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mqcd.config.settings import QuotaBy, QuotaSettings, Rate, ServerSettings, TenantBy
+from mqcd.core.errors import StoreUnavailable
 from mqcd.net.shared.tokens import SharedTokens
 from mqcd.net.shared.tokens import make as make_tokens
 from mqcd.net.shared.used_rates import UsedRates, make
@@ -14,6 +15,7 @@ from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.policy.quotas import Parties, Quotas, SessionPlaces
 from tests.fakes.clock import FakeClock
 from tests.unit.submit.support import House, open_house, server, visit
+from tests.unit.submit.test_door import Store
 
 HOUR = 3_600_000
 
@@ -37,9 +39,28 @@ class Meter:
 
     def send(self, parties: Parties, recipients: int = 1, octets: int = 1) -> bool:
         """Whether a message is taken."""
-        refused = self.quotas.take(parties, recipients, octets)
+        amounts = {"messages": 1, "recipients": recipients, "octets": octets}
+        refused = self.quotas.take(parties, amounts)
         assert refused is None or (refused[0] is Reason.QUOTA and refused[1].code == 450)
         return refused is None
+
+
+def test_what_is_given_back_is_as_if_it_was_never_used() -> None:
+    meter = Meter(quota(QuotaBy.CLIENT, messages=rate(2), octets=rate(1000)))
+    amounts = {"messages": 1, "octets": 800}
+    assert meter.quotas.take(of(), amounts) is None
+    assert meter.send(of(), 1, 100)
+    meter.quotas.give_back(of(), amounts)
+    assert meter.send(of(), 1, 900)
+    assert not meter.send(of())
+
+
+def test_what_came_back_by_itself_is_not_given_back_twice() -> None:
+    meter = Meter(quota(QuotaBy.CLIENT, messages=rate(1)))
+    assert meter.send(of())
+    meter.clock.advance(2 * HOUR)
+    meter.quotas.give_back(of(), {"messages": 1})
+    assert [meter.send(of()) for _ in range(2)] == [True, False]
 
 
 def of(client: str = "192.0.2.1", user: str = "", tenant: str = "") -> Parties:
@@ -209,3 +230,28 @@ async def test_a_session_gives_its_place_back() -> None:
             await three.say("EHLO c")
             while not (await three.say("MAIL FROM:<>")).startswith("250 "):
                 await three.say("RSET")
+
+
+@pytest.mark.parametrize("inline_max", [65536, 0])
+async def test_what_the_queue_does_not_take_uses_no_quota(inline_max: int) -> None:
+    quotas = (quota(QuotaBy.CLIENT, messages=rate(1), recipients=rate(1), octets=rate(1000)),)
+    store = Store()
+    ours = House(server(quotas=quotas), store=store, clock=store.clock, inline_max=inline_max)
+    async with open_house(ours), visit(ours) as client:
+        await client.say("EHLO client")
+        store.error = StoreUnavailable("disk full")
+        for _ in range(3):
+            assert await deliver(client) == ["250", "250", "451"]
+        store.error = None
+        assert await deliver(client) == ["250", "250", "250"]
+        assert await deliver(client) == ["450"]
+
+
+async def test_a_repeat_uses_no_quota() -> None:
+    quotas = (quota(QuotaBy.CLIENT, messages=rate(2)),)
+    async with open_house(House(server(quotas=quotas, submission=True))) as house, visit(house) as client:
+        await client.say("EHLO client")
+        for _ in range(3):
+            assert await deliver(client, 1, "X-mqcd-Key: a\r\n") == ["250", "250", "250"]
+        assert await deliver(client) == ["250", "250", "250"]
+        assert await deliver(client) == ["450"]
