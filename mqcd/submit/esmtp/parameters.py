@@ -1,10 +1,10 @@
 """The ESMTP parameters of MAIL and RCPT: parsed and checked. Pure.
 
 SIZE (RFC 1870), BODY (RFC 6152), SMTPUTF8 (RFC 6531), AUTH (RFC 4954, 5: taken, and not passed on), HOLDFOR
-and HOLDUNTIL (RFC 4865), MT-PRIORITY (RFC 6710), and DSN's RET, ENVID, NOTIFY, ORCPT (RFC 3461), which are
-kept in one normal form for the report that may come of them. A parameter that is not known, or belongs to an
-extension that is switched off, is refused with 555; one given twice, or with a value that its RFC does not
-know, with 501 (RFC 5321, 4.1.1.11).
+and HOLDUNTIL (RFC 4865), MT-PRIORITY (RFC 6710), this server's own X-MQCD-KEY, and DSN's RET, ENVID, NOTIFY,
+ORCPT (RFC 3461), which are kept in one normal form for the report that may come of them. A parameter that is
+not known, or belongs to an extension that is switched off, is refused with 555; one given twice, or with a
+value that its RFC does not know, with 501 (RFC 5321, 4.1.1.11).
 
 Settings read: the switches of extensions, by way of `offered`.
 """
@@ -29,11 +29,15 @@ _UTF8_ORCPT = re.compile(r"(?<![^ ])ORCPT=utf-8;[^ ]+", re.IGNORECASE | re.ASCII
 _INTERVAL = re.compile(r"[1-9][0-9]{0,8}")
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)", re.A | re.I)
 _PRIORITY = re.compile(r"0|-?[1-9]")
+_ENCODED = re.compile(r"\+([0-9A-F]{2})")
 _ADDRESS_TYPE = re.compile(r"[A-Za-z0-9\-]+")
 _MAX_ENVID = 100
 _MAX_ORCPT = 500
 _NOTIFY = ("SUCCESS", "FAILURE", "DELAY")
 
+KEY = "X-MQCD-KEY"
+MAX_KEY = 255
+"""Characters of an idempotency key."""
 DSN_PARAMETERS = frozenset({"RET", "ENVID", "NOTIFY", "ORCPT"})
 
 
@@ -53,6 +57,8 @@ class MailParameters:
     """The time until which it is to be held, ms since the Unix epoch; 0 = none."""
     priority: int = 0
     """MT-PRIORITY: -9 to 9."""
+    key: str = ""
+    """Idempotency key; "" = none."""
 
 
 NO_PARAMETERS = MailParameters()
@@ -73,6 +79,7 @@ def parse_mail(text: str, offered: Collection[str]) -> MailParameters:
         holdfor=int(given.get("HOLDFOR", "0")) * 1000,
         holduntil=int(given.get("HOLDUNTIL", "0")),
         priority=int(given.get("MT-PRIORITY", "0")),
+        key=given.get(KEY, ""),
     )
 
 
@@ -164,6 +171,14 @@ def _priority(value: str) -> str:
     return value
 
 
+def _key(value: str) -> str:
+    """The key that the xtext stands for: a key may have what a parameter may not."""
+    key = _ENCODED.sub(lambda found: chr(int(found[1], 16)), value)
+    if not key or len(key) > MAX_KEY or not _PRINTABLE.fullmatch(value) or " " in key:
+        raise _malformed(f"{KEY} takes xtext of at most {MAX_KEY} printable ASCII characters")
+    return key
+
+
 def _ret(value: str) -> str:
     if value.upper() not in ("FULL", "HDRS"):
         raise _malformed("RET takes FULL or HDRS")
@@ -200,6 +215,7 @@ _MAIL: dict[str, Callable[[str], str]] = {
     "HOLDFOR": _holdfor,
     "HOLDUNTIL": _holduntil,
     "MT-PRIORITY": _priority,
+    KEY: _key,
     "RET": _ret,
     "ENVID": _envid,
 }

@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 
 from mqcd.core.smtp.reply import Reply
+from mqcd.submit.esmtp.parameters import MAX_KEY
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.message.zoning import MAX_SECTION
 
-MOST = 255
-"""Characters of a key."""
 _NAME = b"\nx-mqcd-key"
-_USUAL = re.compile(rb"x-mqcd-key:[ \t]*([!-~]{1,%d})\r\n(?![ \t])" % MOST, re.IGNORECASE)
-_KEY = re.compile(rb"[!-~]{1,%d}" % MOST)
+_USUAL = re.compile(rb"x-mqcd-key:[ \t]*([!-~]{1,%d})\r\n(?![ \t])" % MAX_KEY, re.IGNORECASE)
+_KEY = re.compile(rb"[!-~]{1,%d}" % MAX_KEY)
 _MALFORMED = Reply(
     code=554,
     status="5.6.0",
-    text=f"X-mqcd-Key takes one word of at most {MOST} printable ASCII characters, and comes once",
+    text=f"X-mqcd-Key takes one word of at most {MAX_KEY} printable ASCII characters, and comes once",
 )
 
 

@@ -20,7 +20,7 @@ from mqcd.submit.checks.listed import NOBODY, SenderList
 from mqcd.submit.checks.names import Verdict, name_rules
 from mqcd.submit.esmtp import replies
 from mqcd.submit.esmtp.channel import Channel
-from mqcd.submit.esmtp.parameters import DSN_PARAMETERS
+from mqcd.submit.esmtp.parameters import DSN_PARAMETERS, KEY
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.urgency import Urgency
 from mqcd.submit.networks import ip_address, networks_of
@@ -110,6 +110,7 @@ class Rules:
             (settings.ext_size, {"SIZE"}),
             (settings.ext_8bitmime, {"BODY"}),
             (self._utf8, {"SMTPUTF8"}),
+            (settings.submission, {KEY}),
             (True, self.urgency.parameters),
         )
         self.parameters = frozenset(each for switched_on, names in offers if switched_on for each in names)
@@ -215,6 +216,7 @@ class Rules:
             (self.etrn, "ETRN"),
             (self.atrn, "ATRN"),
             (True, "ENHANCEDSTATUSCODES"),
+            (settings.submission, KEY),
             (self.starttls(channel), "STARTTLS"),
         )
         access = None if self.locked(channel) else self.access

@@ -1,5 +1,7 @@
 """A submission's idempotency key: whose it is, and of which message. See `core.queueing.idempotency`.
 
+It stands in the header or in MAIL. Where it stands in both it must be the same.
+
 The digest covers what the client has sent, before a filter or this server changes it.
 
 Settings read: submission.
@@ -13,9 +15,14 @@ from typing import Protocol
 from mqcd.core.clients import client_network
 from mqcd.core.model import Key
 from mqcd.core.queueing.idempotency import Digest, name_of
+from mqcd.core.smtp.reply import Reply
+from mqcd.submit.esmtp.parameters import KEY
+from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.message.keys import take_key
 from mqcd.submit.message.zoning import MAX_SECTION
 from mqcd.submit.session.dialogue import Dialogue
+
+_TWO_KEYS = Reply(code=554, status="5.6.0", text=f"X-mqcd-Key and {KEY} of MAIL are not the same key")
 
 
 class Large(Protocol):
@@ -32,7 +39,7 @@ def of_whole(dialogue: Dialogue, content: bytes) -> tuple[Key | None, bytes]:
     """The key of a message that is whole, and the message without it. Raises DoorRefused."""
     if not dialogue.rules.settings.submission:
         return None, content
-    text, rest = take_key(content)
+    text, rest = _take(dialogue, content)
     if not text:
         return None, content
     digest = _digest(dialogue)
@@ -45,13 +52,22 @@ async def of_stream(dialogue: Dialogue, stream: Large) -> Key | None:
     if not dialogue.rules.settings.submission:
         return None
     head = await stream.head(MAX_SECTION)
-    text, rest = take_key(head)
+    text, rest = _take(dialogue, head)
     if not text:
         return None
     digest = _digest(dialogue)
     digest.update(head)
     stream.replace(rest, digest.update)
     return Key(name=name_of(_owner(dialogue), text), digest=digest.value)
+
+
+def _take(dialogue: Dialogue, content: bytes) -> tuple[str, bytes]:
+    """The key, "" = none, and the message without it. Raises DoorRefused."""
+    given = dialogue.begun.parameters.key
+    text, rest = take_key(content)
+    if given and text and given != text:
+        raise DoorRefused(Reason.CONTENT, _TWO_KEYS)
+    return given or text, rest
 
 
 def _owner(dialogue: Dialogue) -> str:

@@ -93,3 +93,34 @@ async def test_chunks_have_keys_too() -> None:
             spids.add(queue_id(await client.send(b"BDAT %d LAST\r\n" % len(body[20:]) + body[20:])))
         assert len(spids) == 1
         assert len(await house.queued()) == 1
+
+
+async def send_in_mail(client: Client, key: str, content: bytes = b"body\r\n") -> str:
+    """The reply to a message whose key stands in MAIL, written as a parameter."""
+    for line in (f"MAIL FROM:<from@example.net> X-MQCD-KEY={key}", "RCPT TO:<to@example.com>", "DATA"):
+        assert (await client.say(line))[0] in "23"
+    return await client.send(content + b".\r\n")
+
+
+@pytest.mark.parametrize("lines", [1, 3000])
+async def test_a_key_may_stand_in_mail(lines: int) -> None:
+    async with open_house(submission()) as house, visit(house) as client:
+        await client.say("EHLO client")
+        first = queue_id(await send_in_mail(client, "a+3Db", LARGE * lines))
+        assert queue_id(await send_in_mail(client, "a+3Db", LARGE * lines)) == first
+        assert queue_id(await send_in_mail(client, "a+3Dc", LARGE * lines)) != first
+        assert (await send_in_mail(client, "a+3Db", LARGE * (lines + 1))).startswith("554 5.5.4 ")
+        for recipient in await house.queued():
+            assert (await house.content(recipient)).endswith(LARGE * lines)
+        assert len(await house.queued()) == 2
+
+
+async def test_keys_of_mail_and_header_are_the_same() -> None:
+    field = b"X-mqcd-Key: a=b\r\n\r\nbody\r\n"
+    async with open_house(submission()) as house, visit(house) as client:
+        await client.say("EHLO client")
+        first = queue_id(await send_in_mail(client, "a+3Db", field))
+        assert (await send_in_mail(client, "other", field)).startswith("554 5.6.0 ")
+        # What names the message is the key alone, not where it stood.
+        await client.begin()
+        assert queue_id(await client.send(field + b".\r\n")) == first

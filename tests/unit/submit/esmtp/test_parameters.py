@@ -5,10 +5,18 @@ from __future__ import annotations
 import pytest
 
 from mqcd.core.model import Body
-from mqcd.submit.esmtp.parameters import DSN_PARAMETERS, NO_PARAMETERS, MailParameters, parse_mail, parse_rcpt
+from mqcd.submit.esmtp.parameters import (
+    DSN_PARAMETERS,
+    KEY,
+    MAX_KEY,
+    NO_PARAMETERS,
+    MailParameters,
+    parse_mail,
+    parse_rcpt,
+)
 from mqcd.submit.esmtp.refusal import DoorRefused
 
-ALL = frozenset({"SIZE", "BODY", "SMTPUTF8", "HOLDFOR", "HOLDUNTIL", "MT-PRIORITY"}) | DSN_PARAMETERS
+ALL = frozenset({"SIZE", "BODY", "SMTPUTF8", "HOLDFOR", "HOLDUNTIL", "MT-PRIORITY", KEY}) | DSN_PARAMETERS
 
 
 @pytest.mark.parametrize(
@@ -25,6 +33,8 @@ ALL = frozenset({"SIZE", "BODY", "SMTPUTF8", "HOLDFOR", "HOLDUNTIL", "MT-PRIORIT
         ("HOLDUNTIL=1960-01-01T00:00:00Z", MailParameters(holduntil=1)),
         ("MT-PRIORITY=9", MailParameters(priority=9)),
         ("mt-priority=-9", MailParameters(priority=-9)),
+        ("x-mqcd-key=Order-1/a+3D+2B", MailParameters(key="Order-1/a=+")),
+        ("X-MQCD-KEY=" + "+3D" * MAX_KEY, MailParameters(key="=" * MAX_KEY)),
         ("ENVID=a+2Bb RET=hdrs", MailParameters(dsn="RET=HDRS ENVID=a+2Bb")),
     ],
 )
@@ -51,6 +61,13 @@ def test_rcpt(text: str, dsn: str) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
+        ("X-MQCD-KEY", 501),
+        ("X-MQCD-KEY=", 501),
+        ("X-MQCD-KEY=a=b", 501),
+        ("X-MQCD-KEY=a+b", 501),
+        ("X-MQCD-KEY=a+20b", 501),
+        ("X-MQCD-KEY=a+0Ab", 501),
+        ("X-MQCD-KEY=" + "a" * (MAX_KEY + 1), 501),
         ("SIZE=", 501),
         ("SIZE=-1", 501),
         ("SIZE=1e9", 501),

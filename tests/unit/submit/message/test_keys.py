@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcd.submit.esmtp.parameters import MAX_KEY
 from mqcd.submit.esmtp.refusal import DoorRefused
-from mqcd.submit.message.keys import MOST, take_key
+from mqcd.submit.message.keys import take_key
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_the_key_of_a_header(content: bytes, key: str, rest: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", [b"", b"two words", b"a\xc3\xa9", b"x" * (MOST + 1), b"a\r\nX-mqcd-Key: a", b"a\r\n b"]
+    "field", [b"", b"two words", b"a\xc3\xa9", b"x" * (MAX_KEY + 1), b"a\r\nX-mqcd-Key: a", b"a\r\n b"]
 )
 def test_what_is_no_key_is_refused(field: bytes) -> None:
     with pytest.raises(DoorRefused) as refused:
