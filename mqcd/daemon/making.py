@@ -82,7 +82,7 @@ def make_rules(
     effects = Effects(parts.store, deliverer, batches, clock, log_event, speaks=speaks)
     book = RuleBook(rules_path(settings), clock, effects)
     deliverer.on_effect(Replies(book, clock, log_event))
-    batches.reach = deliverer.act
+    batches.reach, batches.pending = deliverer.act, deliverer.standing.pending
     return Rules(book, effects, Ruling(book, deliverer, batches, clock, log_event))
 
 

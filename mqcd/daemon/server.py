@@ -242,6 +242,8 @@ class Server:
             self._recover,
             # It asks the whole queue which of its files were taken, and must ask before any is delivered.
             self._open_maildrop,
+            # Before anything is claimed that an action is to reach.
+            self._batches.recall,
             # From here on there are claims.
             self.deliverer.start,
             # What follows finds delivery at work.

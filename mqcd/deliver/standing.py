@@ -25,6 +25,10 @@ MAX_BARRED = 10_000
 """Domains that are passed over; mail of others is parked."""
 
 
+Pending = tuple[Batch, Selection, Sequence[tuple[int, int]]]
+"""A batch, its selection, and SPID and QID of recipients that it has not reached yet: see `Standing.act`."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Bar:
     """A domain that is passed over."""
@@ -47,8 +51,8 @@ class Standing:
     """One per deliverer. Times are wall time, ms.
 
     Operators' actions on recipients in flight are like rules for these: what waits for its turn is not tried,
-    and what an attempt leaves in the queue is not tried again. They are kept until this process ends, those
-    of a rule until the rule does. A later release lets go what it would have released.
+    and what an attempt leaves in the queue is not tried again. Those of a rule are kept until it ends. A
+    later release lets go what it would have released.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -96,6 +100,16 @@ class Standing:
         if not applies(recipient, batch) or self._is_released(amended(recipient, batch), batch):
             return None
         return batch
+
+    def pending(self) -> Sequence[Pending]:
+        """What `act` is to be given, in this order, for another process to go on with what batches have not
+        done yet. Nothing of rules: they stand there too."""
+        found: dict[str, tuple[Batch, list[tuple[int, int]]]] = {}
+        for key, batch in self._acts.items():
+            if batch.id not in self._ids:
+                found.setdefault(batch.id, (batch, []))[1].append(key)
+        acts: list[Pending] = [(batch, Selection(), keys) for batch, keys in found.values()]
+        return [*acts, *((*each, ()) for each in self._releases)] if acts else acts
 
     def _is_released(self, recipient: Recipient, batch: Batch) -> bool:
         """Whether a release has come since the batch that would have made the recipient this."""

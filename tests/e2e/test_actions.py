@@ -8,9 +8,10 @@ import pytest
 
 from tests.e2e.conftest import MakeReceiver, MakeServer
 from tests.e2e.kit import mail
-from tests.e2e.kit.plan import Plan
+from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Server
+from tests.e2e.kit.waiting import poll
 
 COUNT = 30
 SOON = {"seal_age": "1s", "evacuate_age": "1s"}
@@ -89,4 +90,23 @@ def test_bounced_mail_is_reported_after_its_grace(
     report = receiver.to("author@alive.test")
     assert "customer left" in str(report)
     server.metric("mqcd_queue_recipients{removed}", 0)
+    assert server.stop() == 0
+
+
+def test_an_action_follows_mail_in_flight_over_a_kill(
+    make_server: MakeServer, make_receiver: MakeReceiver
+) -> None:
+    receiver = make_receiver("*=stall:dot")
+    server = make_server(Plan(relays=relay(receiver.port))).start()
+    mail.send(server.port, mail.message("one"), "one@far.test")
+    poll(lambda: any(row["inflight"] for row in server.queue_ls()), "an attempt")
+    done = act(server, "hold", "--reason", "why")
+    assert (done["changed"], done["in_flight"]) == (0, 1)
+    server.kill()
+    receiver.follow()
+    server.start()
+    server.metric("mqcd_queue_recipients{held}", 1)
+    assert server.metrics()["mqcd_recipients_delivered_total"] == 0
+    assert act(server, "undo", str(done["batch"]))["changed"] == 1
+    receiver.to("one@far.test")
     assert server.stop() == 0

@@ -12,6 +12,7 @@ from mqcd.core.model import Action, Area, Batch
 from mqcd.core.queueing.amendment import batch_of
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
+from mqcd.deliver.standing import Standing
 from tests.fakes.clock import START_MS
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
@@ -194,6 +195,24 @@ async def test_what_a_rule_has_not_reached_it_does_not_reach_when_it_has_ended()
         await kit.clock.run_for(3 * GRACE)
         assert kit.observer.count(Verb.DEFERRED)
         assert kit.observer.count(Verb.HELD) == 0
+
+
+async def test_what_has_not_followed_goes_on_elsewhere() -> None:
+    """With a release that came after it, and without what rules do: they stand there too."""
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
+        sent = [(await kit.submit(f"{name}@{name}.example"))[0] for name in "abc"]
+        before, after = kit.deliverer.standing, Standing(kit.clock)
+        before.act([each.key for each in sent[:2]], act(Action.HOLD), Selection())
+        before.act([], act(Action.RELEASE, id="release-9"), Selection(domain="b.example"))
+        standing = rule("hold", "domain = c.example", until=START_MS + GRACE)
+        stand(kit, standing)
+        batch = standing.batch(START_MS, GRACE)
+        assert batch is not None
+        before.act([sent[2].key], batch, Selection())
+        for pending in before.pending():
+            after.act(pending[2], pending[0], pending[1])
+        assert [after.acted(each) is not None for each in sent] == [True, False, False]
+        assert after.pending() == []
 
 
 async def test_a_suspension_ends_with_its_rule() -> None:

@@ -5,7 +5,7 @@ was answered is carried out whole: a start continues each one that it finds. A r
 frame or transaction, and bears the batch's id: no batch changes it twice. One batch runs at a time.
 
 A recipient in flight is passed over, and counted in `in_flight`. Delivery does not try it any more, unless
-its attempt is under way and succeeds; it forgets that when the server stops.
+its attempt is under way and succeeds; what has not followed yet outlives the server (`following`).
 
 Pages: POST /v1/batch asks for one (`dry_run`: counts, and shows the first few); GET /v1/batches lists the
 last ones, also those of earlier runs, and with ?id=ID says how far one is.
@@ -29,6 +29,7 @@ from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.amendment import ENDS, applies, batch_of
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
+from mqcd.daemon.control.actions.following import Following, Source
 from mqcd.daemon.control.actions.orders import (
     KEPT,
     SAMPLE,
@@ -87,8 +88,12 @@ class Batches:
         self._recording: set[str] = set()
         """Names of batches whose files are being written."""
         self._ended = Ended(self._disk, directory / "ended", shard)
+        self._following = Following(self._disk, directory / "following" / f"{shard}.json")
+        self._noting = asyncio.Lock()
         self.reach: Reach = lambda _keys, _batch, _selection: None
         """Has a batch reach recipients in flight. Set where mail is delivered."""
+        self.pending: Source = tuple
+        """What batches have still to do to recipients that were in flight. Set with it."""
         self.grace_ms = grace_ms
         """How long what is removed can be restored."""
 
@@ -186,21 +191,34 @@ class Batches:
     def _path(self, name: str) -> Path:
         return self._directory / f"{self._shard}-{name}.json"
 
+    async def recall(self) -> None:
+        """Have the batches of earlier runs reach what was in flight then."""
+        for batch, selection, keys in self._following.load():
+            self.reach(keys, batch, selection)
+
     def resume(self) -> None:
         """Remember what has ended, and go on with what the last run began. A file that is no batch is logged,
         and stays."""
+        asked = {*self._outcomes, *self._recording}
         for outcome in self._ended.load():
             if outcome.order is not None:
                 self._outcomes[outcome.order.batch.id] = outcome
         for _, order, _ in files_of(self._disk, self._directory, self._shard):
+            if order.batch.id in asked:
+                # While the server started.
+                continue
             log.warning("batch %s goes on: the last run did not end it", order.batch.id)
             self._add(order)
             self._outcomes[order.batch.id].resumed = True
 
     async def _changed_before(self, order: Order) -> int:
-        """How many recipients bear the mark of a batch."""
-        found = [batch_of(each) async for each in self._store.scan(replace(widest(order), limit=None))]
-        return found.count(order.batch.id)
+        """How many recipients bear the mark of a batch; those that were restored, or have left the queue, do
+        not."""
+        changed = 0
+        # A condition may select by what the batch changes.
+        async for each in self._store.scan(Selection()):
+            changed += batch_of(each) == order.batch.id
+        return changed
 
     async def run(self) -> None:
         """Carry out batches, one after another, for ever."""
@@ -218,10 +236,10 @@ class Batches:
     async def _carry_out(self, order: Order, outcome: Outcome) -> None:
         batch = order.batch
         selection = widest(order)
+        if outcome.resumed:
+            outcome.changed = await self._changed_before(order)
+            outcome.resumed = False
         if selection.limit is not None:
-            if outcome.resumed:
-                outcome.changed = await self._changed_before(order)
-                outcome.resumed = False
             selection = replace(selection, limit=selection.limit - outcome.changed)
         busy: list[tuple[int, int]] = []
         async with aclosing(self._store.pick(selection, batch)) as parts:
@@ -236,6 +254,7 @@ class Batches:
         if selection.limit is None:
             self.reach(busy, batch, selection)
         try:
+            await self._note()
             await asyncio.to_thread(self._forget, order, outcome)
         except OSError as error:
             raise StoreUnavailable(f"the batch is done, its file cannot go: {describe(error)}") from error
@@ -247,6 +266,11 @@ class Batches:
             "in_flight": outcome.in_flight,
         }
         self._log_event(batch.action.value, **fields, **({"reason": batch.reason} if batch.reason else {}))
+
+    async def _note(self) -> None:
+        """Write down what batches have still to do. Raises OSError."""
+        async with self._noting:
+            await asyncio.to_thread(self._following.write, self.pending())
 
     def _forget(self, order: Order, outcome: Outcome) -> None:
         self._ended.add(order, outcome)
@@ -266,9 +290,14 @@ class Batches:
                 await self._clock.sleep(_AGAIN_MS)
 
     async def purge(self) -> None:
-        """End removals whose grace is over, for ever."""
+        """End removals whose grace is over, and keep note of what batches have still to do, for ever."""
         while True:
             await self._clock.sleep(_PURGE_MS)
+            try:
+                await self._note()
+            except OSError as error:
+                # A batch that ends needs it, and says so.
+                log.debug("what batches have still to do is not written: %s", describe(error))
             begun = self._clock.monotonic()
             while self._store.stats()[Area.REMOVED].recipients and (
                 found := await self._store.claim_removed(_PURGED_AT_ONCE)

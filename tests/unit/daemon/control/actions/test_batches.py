@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Action, Area, Batch
 from mqcd.core.ports import Picked
+from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.batches import BATCH, BATCHES, Batches
 from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, parse_order
+from mqcd.deliver.standing import Standing
 from mqcd.disk.durable import Disk
 from mqcd.ops.http.server import Answer, Request
 from tests.contract.mail import Post
@@ -41,6 +44,7 @@ class Halting(MemoryStore):
 
     async def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
         async for part in super().pick(selection, batch):
+            yield replace(part, recipients=[])
             for number, each in enumerate(part.recipients):
                 if not self.parts:
                     await self.park(part.recipients[number:], 0)
@@ -108,13 +112,16 @@ async def rig(tmp_path: Path) -> Rig:
     return made
 
 
-async def test_a_batch_is_recorded_before_it_begins_and_forgotten_when_done(rig: Rig) -> None:
+async def test_a_batch_is_recorded_before_it_begins_and_forgotten_when_done(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     said = json.loads((await rig.asked(action="hold", reason="why")).body)
     assert (said["changed"], said["done"]) == (0, False)
     [name] = rig.files()
     assert name == f"0-{said['batch']}.json"
     await rig.done(lambda: bool(rig.events))
     assert rig.files() == []
+    assert "goes on" not in caplog.text
     [event] = rig.events
     assert (event["event"], event["changed"], event["by"], event["reason"]) == ("hold", 4, "uid:7", "why")
     assert rig.listed(said["batch"])["done"] is True
@@ -130,17 +137,61 @@ async def test_what_a_kill_cut_off_goes_on(rig: Rig) -> None:
     rig.batches = rig.made()
     await rig.done(lambda: bool(rig.events))
     assert rig.observer.count(Verb.HELD) == 4
-    assert (rig.events[0]["batch"], rig.files()) == (said["batch"], [])
+    [event] = rig.events
+    assert (event["batch"], event["changed"], rig.files()) == (said["batch"], 4, [])
 
 
-async def test_a_limit_counts_over_a_kill(rig: Rig) -> None:
+@pytest.mark.parametrize("selection", [{}, {"area": "incoming"}])
+async def test_a_limit_counts_over_a_kill(rig: Rig, selection: dict[str, str]) -> None:
     rig.store.parts = 2
-    await rig.asked(action="hold", selection={"limit": 3})
+    await rig.asked(action="hold", selection={**selection, "limit": 3})
     await rig.done(lambda: rig.observer.count(Verb.HELD) == 2 and bool(rig.clock.sleepers))
     rig.store.parts = 1 << 30
     rig.batches = rig.made()
     await rig.done(lambda: bool(rig.events))
     assert rig.observer.count(Verb.HELD) == 3
+
+
+async def test_what_has_not_followed_a_batch_outlives_a_kill(rig: Rig) -> None:
+    [busy] = await rig.store.claim(1, rig.clock.now(), {})
+    standing = Standing(rig.clock)
+    rig.batches.reach, rig.batches.pending = standing.act, standing.pending
+    await rig.asked(action="hold", reason="why")
+    await rig.done(lambda: bool(rig.events))
+    assert rig.events[0]["in_flight"] == 1
+    standing, rig.batches = Standing(rig.clock), rig.made()
+    rig.batches.reach = standing.act
+    await rig.batches.recall()
+    batch = standing.acted(busy)
+    assert batch is not None
+    assert (batch.id, batch.reason) == (rig.events[0]["batch"], "why")
+    assert standing.acted(busy) is None
+
+
+async def test_what_has_followed_is_noted_after_a_while(rig: Rig) -> None:
+    [busy] = await rig.store.claim(1, rig.clock.now(), {})
+    standing = Standing(rig.clock)
+    rig.batches.reach, rig.batches.pending = standing.act, standing.pending
+    await rig.asked(action="hold")
+    await rig.done(lambda: bool(rig.events))
+    file = rig.path / "following" / "0.json"
+    assert format_spid(busy.spid) in file.read_text()
+    standing.acted(busy)
+    purging = asyncio.ensure_future(rig.batches.purge())
+    while format_spid(busy.spid) in file.read_text():
+        await asyncio.sleep(0)
+        rig.clock.advance(1000)
+    purging.cancel()
+
+
+async def test_a_damaged_note_of_what_follows_is_logged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    file = rig.path / "following" / "0.json"
+    file.parent.mkdir(parents=True)
+    for text in ("[", "[1]", "{}x", '[{"action": "hold"}]', '[{"keys": ["7"]}]'):
+        file.write_text(text)
+        caplog.clear()
+        await rig.made().recall()
+        assert "0.json: mail that was in flight does not follow" in caplog.text, text
 
 
 async def test_a_dry_run_counts_and_shows_a_few(rig: Rig) -> None:
