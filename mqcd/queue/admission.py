@@ -116,7 +116,7 @@ class Admission:
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.enqueue`."""
         # Before anything is written: its file would replace that of another message.
-        self._shard.reserved.check([submission.envelope.spid])
+        self._shard.entries.reserved.check([submission.envelope.spid])
         if self.pressure.high:
             await self.pressure.ease()
         if why := self.refusing():

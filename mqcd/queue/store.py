@@ -195,14 +195,14 @@ class ClusterStore:
         """A SPID; see the port."""
         shard = self._live.shard
         spid = shard.spids.next(shard.time.believed(), several)
-        shard.reserved.add(spid)
+        shard.entries.reserved.add(spid)
         return spid
 
     def expect(self, spid: int) -> None:
         """A SPID of another shard may name a message that comes now."""
         shard = self._live.shard
         shard.spids.pass_over(spid)
-        shard.reserved.add(spid)
+        shard.entries.reserved.add(spid)
 
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is."""
@@ -303,12 +303,12 @@ class ClusterStore:
 
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed."""
-        return recipient.key in self._live.shard.active
+        return recipient.key in self._live.shard.entries.active
 
     def stats(self) -> Mapping[Area, AreaStats]:
         """What each area holds."""
         shard = self._live.shard
-        return shard.accounts.stats(shard.cluster_index.clusters.values())
+        return shard.entries.accounts.stats(shard.cluster_index.clusters.values())
 
     def next_due(self) -> int | None:
         """When the next unclaimed recipient becomes due."""

@@ -52,7 +52,7 @@ async def live(root: Path) -> Rig:
     )
     await post.send("large@example.net", content=b"x" * 9000)
     await rig.store.begin(await post.claim_all(), "mx.example.org")
-    claimed = list(rig.shard.active.values())
+    claimed = list(rig.shard.entries.active.values())
     recipients = [await rig.shard.recipient(each) for each in claimed]
     verdicts: tuple[Verdict, ...] = (
         delivered(),

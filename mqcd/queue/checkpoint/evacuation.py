@@ -133,12 +133,12 @@ class Evacuator:
                 for entry in part:
                     # Some may have moved, or come back, since the turn before.
                     if entry.resting and entry.segment is segment:
-                        shard.waiting.leave(entry, latest)
+                        shard.entries.waiting.leave(entry, latest)
                         entry.on(Event.FREEZE)
                         move.frozen.append(entry)
                         if entry.area is Area.HELD and entry.due:
-                            shard.moving_held.add(entry.domain)
-        shard.waiting.drop(segment.number)
+                            shard.entries.moving_held.add(entry.domain)
+        shard.entries.waiting.drop(segment.number)
 
     async def _carry(self, segment: Segment) -> None:
         """Move claimed entries to the current segment: as many as fit in one frame."""
@@ -169,7 +169,7 @@ class Evacuator:
 
         def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
             for entry, frame_entry in zip(carried, frame_entries, strict=True):
-                shard.move(entry, segment, ordinal, body + ENTRY_HEAD, len(frame_entry.line))
+                shard.entries.move(entry, segment, ordinal, body + ENTRY_HEAD, len(frame_entry.line))
                 if entry.state is State.CARRYING:
                     entry.on(Event.CARRIED)
                 ordinal += 1
@@ -270,7 +270,7 @@ class Evacuator:
             exported=segment.number,
             spid=shard.spids.last,
             clock=shard.time.believed(),
-            replaced=shard.replaced,
+            replaced=shard.cluster_index.replaced_up_to,
             totals={str(verb): count for verb, count in totals.items()},
             add=(*clusters, *(state for state in changed.values() if state.left)),
             end=(*move.ended, *move.ended_keys),
@@ -286,16 +286,16 @@ class Evacuator:
         segment.on(segment_states.Event.EVACUATE)
         shard.keys.evacuated(move.taken_keys, move.keys, move.ended_keys)
         for area, records in move.records.items():
-            shard.accounts.take(area, records, move.octets[area])
+            shard.entries.accounts.take(area, records, move.octets[area])
         for cluster in clusters:
-            shard.accounts.add_cluster(cluster)
+            shard.entries.accounts.add_cluster(cluster)
         shard.cluster_index.arrived(clusters, segment.number)
         shard.ring.entries -= len(move.frozen)
         # An entry that ends from now on has its own file removed.
         move.borrowers = tuple(segment.borrowers)
         segment.entries.clear()
         segment.borrowers.clear()
-        shard.moving_held.clear()
+        shard.entries.moving_held.clear()
         shard.notify()
 
     async def _until_certain(self, error: BaseException) -> None:
@@ -317,8 +317,8 @@ class Evacuator:
                 for entry in part:
                     if entry.state is State.FROZEN:
                         entry.on(Event.THAW)
-                        shard.waiting.add(entry)
-        shard.moving_held.clear()
+                        shard.entries.waiting.add(entry)
+        shard.entries.moving_held.clear()
         shard.notify()
 
     async def _release(self, move: _Move) -> None:
@@ -332,7 +332,7 @@ class Evacuator:
         while frozen:
             for entry in frozen[-AT_ONCE:]:
                 needed.add(entry.file)
-                shard.evacuated(entry)
+                shard.entries.evacuated(entry)
             # This was the last reference: to free them takes its time, too.
             del frozen[-AT_ONCE:]
             await asyncio.sleep(0)

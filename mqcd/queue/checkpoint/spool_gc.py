@@ -128,7 +128,7 @@ class SpoolGc:
         own = {orphan.file for orphan in found if orphan.file is not None}
         if not own:
             return list(found)
-        arriving = {file for file in own if filenames.spid_of(file) in shard.arriving}
+        arriving = {file for file in own if filenames.spid_of(file) in shard.entries.arriving}
         needed = set(arriving)
         number = 0
         while segment := next((each for each in shard.ring if each.number > number), None):

@@ -88,6 +88,10 @@ class ClusterIndex:
         """Whose new mail was last read from them."""
         self.changed: set[str] = set()
         """Clusters whose state differs from what the MANIFEST says."""
+        self.replaced_up_to = 0
+        """The clusters here are those behind REPLACE frames up to this sequence."""
+        self.divisions = 0
+        """Clusters that batches have made in this run."""
         self._queues: dict[Area, dict[str, None]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
         self._due: dict[Area, list[tuple[int, str]]] = {area: [] for area in BY_DUE}
         self._held: dict[str, dict[str, None]] = {}

@@ -1,9 +1,6 @@
-"""The parts of one shard, and the few moves that an entry can make between them.
+"""The parts of one shard, and where they are: what requests change is in `memory.entries`.
 
-Everything here happens on the event loop. `place`, `move`, `rest` and `end` come after the frame that records
-the move is durable, `evacuated` after the MANIFEST edit: so entries and counts are the memory's image of the
-disk. What is only under way (`active`, `arriving`, `reserved`, `moving_held`) is marked before, and a crash
-forgets it. The frames are written by `queue.requests` and `queue.checkpoint`.
+The fields are set while the store opens. Later only `ready` changes, once, and `options`, by a reload.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.schedule import RetrySchedule
-from mqcd.core.queueing.spid import Reserved, SpidSource
+from mqcd.core.queueing.spid import SpidSource
 from mqcd.disk.cached_read import read
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
@@ -31,18 +28,14 @@ from mqcd.queue.helper.scans import Scans
 from mqcd.queue.keys.index import PRINTS_SHARE, Keys
 from mqcd.queue.manifest.clock_guard import ClockGuard
 from mqcd.queue.manifest.log import Manifest
-from mqcd.queue.memory.counters import Accounts
 from mqcd.queue.memory.editing import Editing
+from mqcd.queue.memory.entries import Entries
 from mqcd.queue.memory.figures import Figures
-from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.spool.deleter import Deleter
 from mqcd.queue.spool.refcounts import References
 from mqcd.queue.spool.silos import Silos
-from mqcd.queue.wal.entry_states import Event
 from mqcd.queue.wal.group_commit import Journal
-from mqcd.queue.wal.segments import JournalEntry, Ring, Segment
-
-Key = tuple[int, int]
+from mqcd.queue.wal.segments import JournalEntry, Ring
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,31 +78,21 @@ class Shard:
     silos: Silos = field(init=False)
     time: ClockGuard = field(init=False)
     editing: Editing = field(init=False)
+    entries: Entries = field(init=False)
+    """What requests change."""
     ready: bool = False
     """Whether what the last run left has been read, so that recipients may be claimed."""
-    waiting: Waiting = field(default_factory=Waiting)
-    accounts: Accounts = field(default_factory=Accounts)
-    active: dict[Key, JournalEntry] = field(default_factory=dict)
-    """Claimed recipients."""
-    reserved: Reserved = field(default_factory=Reserved)
-    arriving: set[int] = field(default_factory=set)
-    """SPIDs of messages whose spool files may be written, or may still find an owner."""
     watchers: list[Callable[[], None]] = field(default_factory=list)
     retiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a segment becomes clusters or thaws, and while its entries are looked through in slices."""
     tidy: asyncio.Event = field(default_factory=asyncio.Event)
     """What the last run left has been removed: new clusters may be written."""
-    moving_held: set[str] = field(default_factory=set)
-    """Domains some of whose mail at rest an evacuation moves at this moment: it cannot be claimed."""
-    divisions: int = 0
-    """Clusters that batches have made in this run."""
-    replaced: int = 0
-    """Clusters in memory are those behind REPLACE frames up to this sequence."""
     chores: set[asyncio.Task[None]] = field(default_factory=set)
     """What is to be done later."""
 
     def __post_init__(self, watch: ClockWatch) -> None:
         self.silos = Silos(self.spool_root, self.manifest.state.silos)
+        self.entries = Entries(self.ring, self.references, self.silos, self.deleter)
         self.time = ClockGuard(self.clock, watch, self.bring_forward)
         room = self.options.settings.memorybudget // PRINTS_SHARE
         self.keys = Keys(self.disk, self.executor, self.queue_root, room, self.keys_since)
@@ -123,7 +106,7 @@ class Shard:
     def bring_forward(self) -> None:
         """The clock may have been ahead when due times were set: none is too far ahead of it now."""
         latest = self.latest_due()
-        self.waiting.bring_forward(latest)
+        self.entries.waiting.bring_forward(latest)
         self.cluster_index.bring_forward(latest)
         self.notify()
 
@@ -157,80 +140,13 @@ class Shard:
         for callback in self.watchers:
             callback()
 
-    def place(self, entry: JournalEntry, segment: Segment, ordinal: int, at: int, length: int) -> None:
-        """A new entry has its first home. Its content lies there too, or in the spool."""
-        segment.place(entry, ordinal, at, length)
-        self.ring.entries += 1
-        self.accounts.add_entry(entry)
-
-    def move(self, entry: JournalEntry, segment: Segment, ordinal: int, at: int, length: int) -> None:
-        """An entry has a new home."""
-        del entry.segment.entries[entry.ordinal]
-        segment.place(entry, ordinal, at, length)
-        self._borrow(entry, segment)
-
-    def _borrow(self, entry: JournalEntry, segment: Segment) -> None:
-        lender = self.ring.live(entry.content.segment)
-        if lender is not None:
-            if lender is segment:
-                lender.borrowers.discard(entry)
-            else:
-                lender.borrowers.add(entry)
-
-    def rest(self, entry: JournalEntry, following: Recipient) -> None:
-        """An entry that was in flight waits, in the state of `following`."""
-        area = entry.area
-        self.active.pop((entry.spid, entry.qid), None)
-        entry.begun = False
-        entry.due = following.due
-        entry.recipient = None
-        entry.raw = b""
-        entry.on(Event.REST)
-        if following.area is not area:
-            self.accounts.remove_entry(area, entry)
-            entry.area = following.area
-            self.accounts.add_entry(entry)
-        self.waiting.add(entry)
-
-    def end(self, entry: JournalEntry) -> None:
-        """A recipient has left the queue."""
-        self.active.pop((entry.spid, entry.qid), None)
-        home = entry.segment
-        entry.on(Event.END)
-        del home.entries[entry.ordinal]
-        self.ring.entries -= 1
-        self.accounts.remove_entry(entry.area, entry)
-        lender = self.ring.live(entry.content.segment)
-        if lender is not None and lender is not home:
-            lender.borrowers.discard(entry)
-        # A link always ends with its recipient.
-        in_spool = lender is None
-        if in_spool if entry.linked else self.references.finished(entry.spid, in_spool):
-            self.deleter.remove(self.silos.file(entry.file))
-
     def taken(self, taken: Taken) -> None:
         """Lines of a cluster have moved to the journal."""
         state = taken.state
         before = self.cluster_index.clusters[state.name]
-        self.accounts.take(before.area, before.left - state.left, before.octets - state.octets)
+        self.entries.accounts.take(before.area, before.left - state.left, before.octets - state.octets)
         self.cluster_index.advance(state)
         self.figures.quarantined += taken.bad
-
-    def evacuated(self, entry: JournalEntry) -> None:
-        """An entry's home is a cluster now; the caller has reduced the count."""
-        entry.on(Event.EVACUATE)
-        self.accounts.forget(entry)
-        lender = self.ring.live(entry.content.segment)
-        if lender is not None:
-            lender.borrowers.discard(entry)
-
-    def entry_of(self, recipient: Recipient) -> JournalEntry | None:
-        """Its entry. Unless it is claimed, a walk through all of them, which only people's requests cause."""
-        entry = self.active.get(recipient.key)
-        if entry is None:
-            entries = (each for segment in self.ring for each in segment.entries.values())
-            entry = next((each for each in entries if (each.spid, each.qid) == recipient.key), None)
-        return entry
 
     async def raw_line(self, entry: JournalEntry) -> bytes:
         """The entry's record line. Raises OSError. Meanwhile the entry may change its state and its place."""

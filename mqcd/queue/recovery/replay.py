@@ -111,7 +111,7 @@ async def _place_entries(
             if entry.area not in (Area.HELD, Area.REMOVED):
                 entry.due = min(entry.due, latest)
             shard.ring.entries += 1
-            shard.accounts.add_entry(entry)
+            shard.entries.accounts.add_entry(entry)
             if entry.begun:
                 cut_off.append(entry)
             else:
@@ -123,20 +123,20 @@ async def _place_entries(
             for entry in segment.entries.values():
                 if entry.state is State.WAITING:
                     waiting.add(entry)
-    shard.waiting = waiting
+    shard.entries.waiting = waiting
     return cut_off
 
 
 def _place_clusters(shard: Shard, replay: LiveEntries) -> None:
     """Put the clusters into memory, each with the cursor that the journal says; nothing is written."""
     state, index = shard.manifest.state, shard.cluster_index
-    shard.replaced = max([state.replaced, *(at for at, _ in replay.made.values())])
+    shard.cluster_index.replaced_up_to = max([state.replaced, *(at for at, _ in replay.made.values())])
     for cluster in replay.clusters(state).values():
         take = replay.takes.get(cluster.name)
         if take is not None and take.cursor >= cluster.cursor:
             cluster = replace(cluster, cursor=take.cursor, left=take.left, octets=take.octets)
             index.changed.add(cluster.name)
-        shard.accounts.add_cluster(cluster)
+        shard.entries.accounts.add_cluster(cluster)
         index.add(cluster)
         if not cluster.left or cluster.name not in state.clusters:
             index.changed.add(cluster.name)

@@ -95,7 +95,7 @@ async def _take(shard: Shard, replay: LiveEntries, name: str, most: int) -> tupl
         shard.taken(taken)
         at = body + len(parts[0])
         for number, (entry, (raw, _)) in enumerate(zip(entries, kept, strict=True)):
-            shard.place(entry, segment, ordinal + number, at + ENTRY_HEAD, len(raw))
+            shard.entries.place(entry, segment, ordinal + number, at + ENTRY_HEAD, len(raw))
             at += ENTRY_HEAD + len(raw)
 
     await shard.journal.append(Kind.TAKE, parts, len(kept), shard.clock.now(), placed)

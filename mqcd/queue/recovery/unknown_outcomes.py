@@ -57,8 +57,8 @@ def _pack(moves: Sequence[_Move]) -> bytes:
 async def _append(shard: Shard, moves: Sequence[_Move], body: bytes, at: int) -> None:
     def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
         for entry, before, following, frame_entry in moves:
-            shard.move(entry, segment, ordinal, body_at + ENTRY_HEAD, len(frame_entry.line))
-            shard.rest(entry, following)
+            shard.entries.move(entry, segment, ordinal, body_at + ENTRY_HEAD, len(frame_entry.line))
+            shard.entries.rest(entry, following)
             shard.observer.outcome_unknown(at, before)
             ordinal += 1
             body_at += ENTRY_HEAD + len(frame_entry.line)

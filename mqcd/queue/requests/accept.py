@@ -125,7 +125,7 @@ class Acceptance:
         shard = self.shard
         if self.find is None or _waits(recipients[0]) or shard.time.in_doubt or not may_claim(shard):
             return None
-        if shard.waiting.has_new or shard.cluster_index.first(Area.INCOMING) is not None:
+        if shard.entries.waiting.has_new or shard.cluster_index.first(Area.INCOMING) is not None:
             return None
         return self.find(recipients)
 
@@ -136,8 +136,8 @@ class Acceptance:
         is `reserved`. Returns where it ends."""
         shard = self.shard
         recipients, lines, octets, _, size, inline, memo = message
-        shard.arriving.discard(recipients[0].envelope.spid)
-        shard.reserved.used(recipients[0].envelope.spid)
+        shard.entries.arriving.discard(recipients[0].envelope.spid)
+        shard.entries.reserved.used(recipients[0].envelope.spid)
         content_at = at + octets
         content = Locator(segment.number, content_at, size) if inline else IN_SPOOL
         tenant = intern(recipients[0].envelope.tenant)
@@ -157,13 +157,13 @@ class Acceptance:
             )
             if hot:
                 entry.recipient, entry.raw = recipient, raw
-            shard.place(entry, segment, ordinal, at, len(raw))
+            shard.entries.place(entry, segment, ordinal, at, len(raw))
             if reserved is not None:
                 entry.on(Event.CLAIM)
                 entry.begun = reserved.begins
-                shard.active[recipient.key] = entry
+                shard.entries.active[recipient.key] = entry
             else:
-                shard.waiting.add(entry, urgent=recipient.envelope.priority > 0)
+                shard.entries.waiting.add(entry, urgent=recipient.envelope.priority > 0)
             ordinal += 1
             at += len(raw)
         if not recipients[0].linked:

@@ -84,7 +84,11 @@ class Claims:
     def held_domains(self) -> frozenset[str]:
         """The domains for which some rest; one whose mail an evacuation or a batch moves, too."""
         shard = self._shard
-        resting = (shard.waiting.held_domains(), shard.cluster_index.held_domains(), shard.moving_held)
+        resting = (
+            shard.entries.waiting.held_domains(),
+            shard.cluster_index.held_domains(),
+            shard.entries.moving_held,
+        )
         return frozenset(chain.from_iterable(resting))
 
     async def reserve(self, names: Sequence[str]) -> None:
@@ -100,9 +104,9 @@ class Claims:
     def give_back(self, recipients: Sequence[Recipient]) -> None:
         """Release what `entries` has claimed."""
         for recipient in recipients:
-            entry = self._shard.active.pop(recipient.key)
+            entry = self._shard.entries.active.pop(recipient.key)
             entry.on(Event.RELEASE)
-            self._shard.waiting.add(entry)
+            self._shard.entries.waiting.add(entry)
 
     def next_due(self) -> int | None:
         """When the first unclaimed mail is due, ms; 0 for new mail."""
@@ -111,7 +115,7 @@ class Claims:
         index = self._shard.cluster_index
         if index.first(Area.INCOMING) is not None:
             return 0
-        times = (self._shard.waiting.next_due(), index.next_due(), index.next_due(Area.HELD))
+        times = (self._shard.entries.waiting.next_due(), index.next_due(), index.next_due(Area.HELD))
         return min((time for time in times if time is not None), default=None)
 
 
@@ -145,7 +149,7 @@ class _Mail(Search):
 
     async def mail(self, room: int, due_first: bool) -> None:
         """Find new and due mail; the odd place and the first turn go to each side alternately."""
-        waiting = self.shard.waiting
+        waiting = self.shard.entries.waiting
         try:
             if room:
                 await self._ask(overdue_share(room, due_first))
@@ -173,7 +177,7 @@ class _Mail(Search):
                 self.found += [entry for entry in pair if entry is not None]
 
     async def _new(self, most: int, found: list[JournalEntry]) -> None:
-        waiting = self.shard.waiting
+        waiting = self.shard.entries.waiting
         await self.pop(waiting.pop_urgent, waiting.urgent_share(most), found)
         # Clusters hold older mail than the journal. Of several tenants one may have filled them.
         older = self.shard.cluster_index.tenants
@@ -193,17 +197,17 @@ class _Mail(Search):
 
     async def _extra(self, places: Places, most: int) -> None:
         """Claim new mail of tenants that have further places."""
-        await self.pop(lambda: self.shard.waiting.pop_extra(places.take), most, self.found)
+        await self.pop(lambda: self.shard.entries.waiting.pop_extra(places.take), most, self.found)
 
     async def _due(self, most: int, found: list[JournalEntry]) -> None:
-        index, waiting, passing = self.shard.cluster_index, self.shard.waiting, self.passing
+        index, waiting, passing = self.shard.cluster_index, self.shard.entries.waiting, self.passing
         await self.load(lambda: index.first_due(self.now), most, found)
         received_by = self.expiry.received_by if self.expiry is not None else _NEVER
         await self.pop(lambda: waiting.pop_due(self.now, passing.skip, received_by), most, found)
 
     async def _ask(self, most: int) -> None:
         """Claim overdue recipients of domains whose suspension was renewed."""
-        waiting, expiry = self.shard.waiting, self.expiry
+        waiting, expiry = self.shard.entries.waiting, self.expiry
         while expiry is not None and self._asks > 0 and len(self.found) < most:
             entry = waiting.pop_aged(expiry.received_by)
             if entry is None:
@@ -223,19 +227,19 @@ class _Mail(Search):
 
 async def _find_bounces(search: Search, room: int) -> None:
     """Find bounces to report on."""
-    index, waiting = search.shard.cluster_index, search.shard.waiting
+    index, waiting = search.shard.cluster_index, search.shard.entries.waiting
     await search.load(lambda: index.first(Area.BOUNCES), room, search.found)
     await search.pop(lambda: waiting.pop_bounce(search.now), room, search.found)
 
 
 async def _find_removed(search: Search, room: int) -> None:
     """Find removals whose grace is over."""
-    await search.at_end(Area.REMOVED, search.shard.waiting.pop_removed, room)
+    await search.at_end(Area.REMOVED, search.shard.entries.waiting.pop_removed, room)
 
 
 async def _find_held(search: Search, domain: str, room: int) -> None:
     """Find what rests for a domain; clusters have the older mail."""
-    index, waiting = search.shard.cluster_index, search.shard.waiting
+    index, waiting = search.shard.cluster_index, search.shard.entries.waiting
     await search.load(lambda: index.first_held(domain), room, search.found)
     popped: set[JournalEntry] = set()
 

@@ -133,10 +133,10 @@ class Expediting:
     def _make_due(self, entry: JournalEntry, means: _Means) -> None:
         if means is _Means.BUCKET:
             # With all others of its domain, which wait for their destination alone.
-            self._shard.waiting.recall(entry.domain, self._now)
+            self._shard.entries.waiting.recall(entry.domain, self._now)
         elif means is _Means.ENTRY:
             entry.due = self._now
-            self._shard.waiting.add(entry)
+            self._shard.entries.waiting.add(entry)
 
     async def _matches(self, entry: JournalEntry) -> bool:
         if entry.area not in _WAITING:

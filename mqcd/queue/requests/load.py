@@ -45,7 +45,7 @@ class Passing:
 
     def __init__(self, shard: Shard, now: int, skip: Skip, places: Places | None = None) -> None:
         self._places = places
-        self._waiting = shard.waiting
+        self._waiting = shard.entries.waiting
         self._now = now
         self.skip = skip
         """Suspended domains, and until when, ms."""
@@ -142,7 +142,7 @@ class Loader:
             for raw, glance in taken.lines:
                 entry = entry_of(glance)
                 entry.raw = raw
-                shard.place(entry, segment, ordinal, at + ENTRY_HEAD, len(raw))
+                shard.entries.place(entry, segment, ordinal, at + ENTRY_HEAD, len(raw))
                 early = entry.due > self._now and entry.area in BY_DUE
                 if passing.suspended(entry) and not early:
                     passing.over(entry)

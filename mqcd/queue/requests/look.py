@@ -46,7 +46,7 @@ def content(shard: Shard, disk: Disk, recipient: Recipient) -> Content:
     """The octets of a recipient's message, where they are now. Raises ContentUnavailable."""
     if not shard.ready:
         raise StoreUnavailable("the queue is still being read")
-    entry = shard.entry_of(recipient)
+    entry = shard.entries.entry_of(recipient)
     segment = shard.ring.live(entry.content.segment) if entry is not None else None
     if entry is not None and segment is not None:
         return SegmentContent(disk, shard.executor, segment, *entry.content[1:])

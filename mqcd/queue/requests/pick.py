@@ -138,7 +138,7 @@ class Picking:
         What took long has waited for a disk or for room: there is a longest rest.
         """
         took = self._shard.clock.monotonic() - begun
-        if took and self._shard.active:
+        if took and self._shard.entries.active:
             await self._shard.clock.sleep(min(took * times, MOST_REST_MS))
 
     # ------------------------------------------------------------ the journal
@@ -265,7 +265,7 @@ class Picking:
             latest=shard.latest_due(),
             # The other part is for the frame's head.
             room=shard.journal.largest_frame // 2,
-            first=shard.manifest.state.epoch * _RUN + shard.divisions,
+            first=shard.manifest.state.epoch * _RUN + shard.cluster_index.divisions,
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,
             holding=shard.options.schedule.holding,
@@ -276,7 +276,7 @@ class Picking:
             raise StoreUnavailable(f"clusters cannot be changed: {describe(error)}") from error
         for text in done.unread:
             log.error("batch %s leaves out a cluster: %s; run `mqcd fsck`", self._batch.id, text)
-        shard.divisions += sum(len(each.changed) + len(each.rest) for each in done.divided)
+        shard.cluster_index.divisions += sum(len(each.changed) + len(each.rest) for each in done.divided)
         return done.divided
 
     async def _replace(self, group: Sequence[Divided]) -> tuple[int, StoreUnavailable | None]:
@@ -322,11 +322,11 @@ class Picking:
         at = shard.clock.now()
 
         def placed(_segment: Segment, _ordinal: int, _body: int, sequence: int) -> None:
-            shard.accounts.take(old.area, old.left, old.octets)
+            shard.entries.accounts.take(old.area, old.left, old.octets)
             for state in made:
-                shard.accounts.add_cluster(state)
+                shard.entries.accounts.add_cluster(state)
             shard.cluster_index.replaced(old.name, divided.changed, divided.rest)
-            shard.replaced = sequence + len(before)
+            shard.cluster_index.replaced_up_to = sequence + len(before)
             # A frame has not room for everything: then the rest is looked at again.
             self._searched.update(each.name for each in (divided.changed if divided.more else made))
             for recipient in before:

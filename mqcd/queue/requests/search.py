@@ -155,16 +155,16 @@ class Search:
     def release(self, entry: JournalEntry) -> None:
         """Give an entry up: it waits for its due time."""
         entry.on(Event.RELEASE)
-        self.shard.waiting.add(entry)
+        self.shard.entries.waiting.add(entry)
 
     def _hand_out(self, found: Sequence[tuple[JournalEntry, Recipient]]) -> Sequence[Recipient]:
         shard = self.shard
         recipients = []
         for entry, recipient in found:
-            if recipient.key in shard.active:
+            if recipient.key in shard.entries.active:
                 self._put_off(entry)
             else:
-                shard.active[recipient.key] = entry
+                shard.entries.active[recipient.key] = entry
                 recipients.append(recipient)
         return recipients
 

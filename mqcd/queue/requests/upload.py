@@ -56,11 +56,11 @@ class Staging:
     async def stage(self, submission: Submission) -> Staged:
         """Take the content in. What its iterator raises passes through; StoreUnavailable for the disk."""
         spid = submission.envelope.spid
-        self._shard.arriving.add(spid)
+        self._shard.entries.arriving.add(spid)
         try:
             return await self._stage(submission)
         except BaseException:
-            self._shard.arriving.discard(spid)
+            self._shard.entries.arriving.discard(spid)
             raise
 
     async def _stage(self, submission: Submission) -> Staged:
@@ -144,6 +144,6 @@ class Staging:
             self._shard.journal.trouble.when_certain(partial(self._discard, each))
 
     def _discard(self, staged: Staged) -> None:
-        self._shard.arriving.discard(staged.submission.envelope.spid)
+        self._shard.entries.arriving.discard(staged.submission.envelope.spid)
         if staged.draft is not None:
             staged.draft.discard()

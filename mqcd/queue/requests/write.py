@@ -83,7 +83,7 @@ class Writer:
 
     def claimed(self, recipient: Recipient) -> JournalEntry:
         """The entry of a claimed recipient. Raises ValueError when it is not claimed."""
-        entry = self._shard.active.get((recipient.envelope.spid, recipient.qid))
+        entry = self._shard.entries.active.get((recipient.envelope.spid, recipient.qid))
         if entry is None or entry.state is _SETTLING:
             spid, qid = recipient.key
             raise ValueError(f"recipient {spid:016X}/{qid} is not claimed")
@@ -140,7 +140,7 @@ class Writer:
         """See `core.ports.QueueStore.settle`."""
         if not submissions:
             return self._settle_with(settlements, ())
-        self._shard.reserved.check([submission.envelope.spid for submission in submissions])
+        self._shard.entries.reserved.check([submission.envelope.spid for submission in submissions])
         staged = [self._staging.in_memory(submission) for submission in submissions]
         small = [each for each in staged if each is not None]
         if len(small) == len(submissions):
@@ -283,12 +283,12 @@ class Writer:
             length = len(frame_entry.line)
             body_at = line_at + length + len(frame_entry.note)
             if following is None:
-                shard.end(entry)
+                shard.entries.end(entry)
             else:
-                shard.move(entry, segment, ordinal, line_at, length)
+                shard.entries.move(entry, segment, ordinal, line_at, length)
                 if isinstance(why, Amended):
                     entry.domain = intern(following.lane_key)
-                shard.rest(entry, following)
+                shard.entries.rest(entry, following)
                 waits = True
             ordinal += 1
             if why is not None:

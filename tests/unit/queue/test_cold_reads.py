@@ -73,7 +73,7 @@ async def read_content(rig: Rig) -> None:
 
 async def carry(rig: Rig) -> None:
     claimed = await rig.post.claim_all()
-    for entry in rig.shard.active.values():
+    for entry in rig.shard.entries.active.values():
         entry.raw = b""
     segment = await rig.seal()
     while segment.state is not State.EXPORTED:

@@ -427,7 +427,7 @@ async def test_a_failed_evacuation_thaws_in_slices(tmp_path: Path) -> None:
         assert {each.state for each in entries} == {State.WAITING}
     counter.stop()
     assert counter.most <= AT_ONCE
-    [row] = rig.shard.waiting._fresh.rows
+    [row] = rig.shard.entries.waiting._fresh.rows
     assert [len(part) for part in row.parts.values()] == [len(entries)]
     assert [each.key for each in await rig.post.claim_all()] == [each.key for each in sent]
     await rig.close()
@@ -448,7 +448,7 @@ async def test_mail_in_flight_is_claimed_once_after_a_failed_carry(rig: Rig) -> 
     assert [each.state for each in sealed.entries.values()] == [State.CLAIMED, State.WAITING]
     rig.store._live.claims.give_back([flying])
     assert [each.address for each in await rig.post.claim_all()] == ["b@example.org", "a@example.org"]
-    assert not rig.shard.waiting.has_new
+    assert not rig.shard.entries.waiting.has_new
 
 
 async def test_a_slow_reader_gets_its_own_octets(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ async def test_without_a_reserved_name_no_file_is_written(rig: Rig) -> None:
     with pytest.raises(StoreUnavailable, match="MANIFEST"):
         await rig.store.enqueue(rig.post.submission("a@example.org", content=LARGE))
     assert rig.spooled() == []
-    assert not rig.shard.arriving
+    assert not rig.shard.entries.arriving
     rig.disk.mend()
     await rig.store.enqueue(rig.post.submission("a@example.org", content=LARGE))
 

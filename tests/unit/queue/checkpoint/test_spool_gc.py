@@ -152,7 +152,7 @@ async def test_mail_in_the_journal_keeps_its_file(rig: Rig) -> None:
 async def test_a_message_that_is_still_arriving_keeps_its_file(rig: Rig) -> None:
     spid = rig.store.reserve(False)
     path = put(spool_path(rig.spool, spid).with_suffix(".tmp"))
-    rig.shard.arriving.add(spid)
+    rig.shard.entries.arriving.add(spid)
     rig.clock.advance(2 * GRACE)
     await next_look(rig)
     assert path.exists()

@@ -246,7 +246,7 @@ async def test_only_an_accepted_message_keeps_its_file(rig: Rig, accepted: bool)
 
 
 async def test_what_was_refused_or_never_came_is_not_waited_for(rig: Rig) -> None:
-    arriving = rig.shard.arriving
+    arriving = rig.shard.entries.arriving
     await rig.post.send("taken@example.org")
     await rig.post.send("taken@example.org", content=b"x" * 40_000)
     assert not arriving

@@ -53,7 +53,7 @@ async def test_records_of_clusters_are_changed_without_the_journal(rig: Rig) -> 
     assert found.ok
     assert not {rig.queue / name for name in unlisted}.intersection(found.orphans)
     await rig.evacuate()
-    assert rig.shard.manifest.state.replaced == rig.shard.replaced > 0
+    assert rig.shard.manifest.state.replaced == rig.shard.cluster_index.replaced_up_to > 0
     assert survey(rig.disk, rig.options).ok
     assert areas(rig) == {Area.DEFERRED: MANY // 2, Area.HELD: MANY // 2}
 
@@ -68,7 +68,7 @@ async def test_what_has_no_room_in_a_frame_takes_several(rig: Rig) -> None:
     await in_clusters(rig)
     rig.shard.journal.largest_frame = 1000
     assert await carry_out(rig.store, batch(Action.HOLD, rig.post)) == (MANY, 0)
-    assert rig.shard.divisions > MANY // 4
+    assert rig.shard.cluster_index.divisions > MANY // 4
     assert areas(rig) == {Area.HELD: MANY}
 
 
@@ -110,8 +110,10 @@ async def test_an_action_yields_to_mail_in_flight(rig: Rig, monkeypatch: pytest.
     await rig.post.send(*(f"u{number}@x.example" for number in range(20)))
     await rig.post.send("flying@y.example")
     flying = [each for each in await rig.post.claim_all() if each.domain == "y.example"]
-    others = [key for key in rig.shard.active if key != flying[0].key]
-    await rig.store.park([entry.recipient for key in others if (entry := rig.shard.active[key]).recipient], 0)
+    others = [key for key in rig.shard.entries.active if key != flying[0].key]
+    await rig.store.park(
+        [entry.recipient for key in others if (entry := rig.shard.entries.active[key]).recipient], 0
+    )
     parts = rig.store.pick(Selection(domain="x.example"), batch(Action.HOLD, rig.post))
     await settled(rig, await anext(parts))
     rig.clock.advance(7)

@@ -1,0 +1,123 @@
+"""The entries of a shard, and the few moves that one can make: what requests change in memory.
+
+Everything here happens on the event loop. `place`, `move`, `rest` and `end` come after the frame that records
+the move is durable, `evacuated` after the MANIFEST edit: so entries and counts are the memory's image of the
+disk. What is only under way (`active`, `arriving`, `reserved`, `moving_held`) is marked before, and a crash
+forgets it. The frames are written by `queue.requests` and `queue.checkpoint`.
+"""
+
+from __future__ import annotations
+
+from mqcd.core.model import Recipient
+from mqcd.core.queueing.spid import Reserved
+from mqcd.queue.memory.counters import Accounts
+from mqcd.queue.memory.ready import Waiting
+from mqcd.queue.spool.deleter import Deleter
+from mqcd.queue.spool.refcounts import References
+from mqcd.queue.spool.silos import Silos
+from mqcd.queue.wal.entry_states import Event
+from mqcd.queue.wal.segments import JournalEntry, Ring, Segment
+
+Key = tuple[int, int]
+
+
+class Entries:
+    """Of one shard."""
+
+    __slots__ = (
+        "_deleter",
+        "_references",
+        "_ring",
+        "_silos",
+        "accounts",
+        "active",
+        "arriving",
+        "moving_held",
+        "reserved",
+        "waiting",
+    )
+
+    def __init__(self, ring: Ring, references: References, silos: Silos, deleter: Deleter) -> None:
+        self._ring = ring
+        self._references = references
+        self._silos = silos
+        self._deleter = deleter
+        self.waiting = Waiting()
+        """Those that may be claimed."""
+        self.active: dict[Key, JournalEntry] = {}
+        """Claimed recipients."""
+        self.accounts = Accounts()
+        """What areas hold, in entries and in clusters."""
+        self.reserved = Reserved()
+        """SPIDs that a message may still take."""
+        self.arriving: set[int] = set()
+        """SPIDs of messages whose spool files may be written, or may still find an owner."""
+        self.moving_held: set[str] = set()
+        """Domains some of whose mail at rest an evacuation moves at this moment: it cannot be claimed."""
+
+    def place(self, entry: JournalEntry, segment: Segment, ordinal: int, at: int, length: int) -> None:
+        """A new entry has its first record location. Its content lies there too, or in the spool."""
+        segment.place(entry, ordinal, at, length)
+        self._ring.entries += 1
+        self.accounts.add_entry(entry)
+
+    def move(self, entry: JournalEntry, segment: Segment, ordinal: int, at: int, length: int) -> None:
+        """An entry has a new record location."""
+        del entry.segment.entries[entry.ordinal]
+        segment.place(entry, ordinal, at, length)
+        self._borrow(entry, segment)
+
+    def _borrow(self, entry: JournalEntry, segment: Segment) -> None:
+        lender = self._ring.live(entry.content.segment)
+        if lender is not None:
+            if lender is segment:
+                lender.borrowers.discard(entry)
+            else:
+                lender.borrowers.add(entry)
+
+    def rest(self, entry: JournalEntry, following: Recipient) -> None:
+        """An entry that was in flight waits, in the state of `following`."""
+        area = entry.area
+        self.active.pop((entry.spid, entry.qid), None)
+        entry.begun = False
+        entry.due = following.due
+        entry.recipient = None
+        entry.raw = b""
+        entry.on(Event.REST)
+        if following.area is not area:
+            self.accounts.remove_entry(area, entry)
+            entry.area = following.area
+            self.accounts.add_entry(entry)
+        self.waiting.add(entry)
+
+    def end(self, entry: JournalEntry) -> None:
+        """A recipient has left the queue."""
+        self.active.pop((entry.spid, entry.qid), None)
+        segment = entry.segment
+        entry.on(Event.END)
+        del segment.entries[entry.ordinal]
+        self._ring.entries -= 1
+        self.accounts.remove_entry(entry.area, entry)
+        lender = self._ring.live(entry.content.segment)
+        if lender is not None and lender is not segment:
+            lender.borrowers.discard(entry)
+        # A link always ends with its recipient.
+        in_spool = lender is None
+        if in_spool if entry.linked else self._references.finished(entry.spid, in_spool):
+            self._deleter.remove(self._silos.file(entry.file))
+
+    def evacuated(self, entry: JournalEntry) -> None:
+        """An entry's record is in a cluster now; the caller has reduced the count."""
+        entry.on(Event.EVACUATE)
+        self.accounts.forget(entry)
+        lender = self._ring.live(entry.content.segment)
+        if lender is not None:
+            lender.borrowers.discard(entry)
+
+    def entry_of(self, recipient: Recipient) -> JournalEntry | None:
+        """Its entry. Unless it is claimed, a walk through all of them, which only people's requests cause."""
+        entry = self.active.get(recipient.key)
+        if entry is None:
+            entries = (each for segment in self._ring for each in segment.entries.values())
+            entry = next((each for each in entries if (each.spid, each.qid) == recipient.key), None)
+        return entry
