@@ -54,17 +54,17 @@ def read_events(directory: Path) -> list[dict[str, Any]]:
 
 
 def check_between_lives(root: Path, world: World) -> None:
-    """No server runs: each unfinished recipient has one home, and none that was acknowledged is gone."""
+    """No server runs: each unfinished recipient has one record location, none acknowledged is gone."""
     if not (root / "queue" / "pin").exists():
         assert not world.accepted, "no queue has come to be, but mail was acknowledged"
         return
     snapshot = Snapshot(Disk(), root / "queue", root / "spool")
     try:
         items = [item.recipient for item in snapshot.items(Selection())]
-        homes = Counter(recipient.key for recipient in items)
-        doubled = [key for key, count in homes.items() if count > 1]
-        assert not doubled, f"recipients with two homes: {doubled[:5]}"
-        lost = world.accepted - homes.keys() - world.delivered.keys() - world.refused
+        locations = Counter(recipient.key for recipient in items)
+        doubled = [key for key, count in locations.items() if count > 1]
+        assert not doubled, f"recipients with two locations: {doubled[:5]}"
+        lost = world.accepted - locations.keys() - world.delivered.keys() - world.refused
         assert not lost, f"{len(lost)} acknowledged recipients are gone: {sorted(lost)[:5]}"
         counted = sum(area.recipients for area in snapshot.stats().values())
         assert counted == len(items), f"stats say {counted}, there are {len(items)}"

@@ -237,8 +237,10 @@ def _read_queue(disk: MemoryDisk, outcome: Outcome, counted: int) -> None:
     snapshot = Snapshot(disk, *ROOTS[:2])
     try:
         items = [item.recipient for item in snapshot.items(Selection())]
-        homes = Counter(recipient.key for recipient in items)
-        outcome.problems += [f"{_name(key)}: {count} homes" for key, count in homes.items() if count > 1]
+        locations = Counter(recipient.key for recipient in items)
+        outcome.problems += [
+            f"{_name(key)}: {count} locations" for key, count in locations.items() if count > 1
+        ]
         listed = sum(area.recipients for area in snapshot.stats().values())
         if not outcome.damage and not counted == listed == len(items):
             outcome.problems.append(

@@ -37,7 +37,7 @@ class Taken:
     state: ClusterState
     lines: list[tuple[bytes, record.Glance]]
     damaged: list[Stretch]
-    """What is not sound: its home ends with this take, so it must go to quarantine first."""
+    """What is not sound: its record location ends with this take, so it must go to quarantine first."""
     bad: int
     """How many records that is, by the cluster's count: damage splits lines and joins them."""
 
@@ -380,8 +380,8 @@ class ClusterIndex:
 
 
 def _count(state: ClusterState, cursor: int, taken: int, damaged: bool, rest: bytes) -> int:
-    """Records from `cursor` on, where `rest` stands. Only the end of the file ends a cluster, as the MANIFEST
-    tells it.
+    """Records from `cursor` on, where `rest` stands. Only the end of the file, as the MANIFEST says it,
+    ends a cluster.
 
     How many records a damaged stretch was, its own lines do not say; the lines behind it do.
     """

@@ -252,8 +252,8 @@ def _amendment(entry: Entry, names: Pseudonyms | None, addresses: tuple[str, ...
         more = _field("target", _quoted(target)[1:-1])
     elif entry.mark is Mark.RESTORED:
         more = _field("undoes", _quoted(target)[1:-1]) + _field("undone", note.undone)
-    who = _field("batch", _quoted(note.batch)[1:-1]) + _field("by", _quoted(note.by)[1:-1])
-    return f"{who}{_field('reason', _quoted(reason)[1:-1])}{more}"
+    batch = _field("batch", _quoted(note.batch)[1:-1]) + _field("by", _quoted(note.by)[1:-1])
+    return f"{batch}{_field('reason', _quoted(reason)[1:-1])}{more}"
 
 
 def _number(text: str) -> int:

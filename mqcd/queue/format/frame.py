@@ -104,7 +104,7 @@ _KINDS = {int(kind): kind for kind in Kind}
 _MARKS = {int(mark): mark for mark in Mark}
 
 ALIVE = 1
-"""Entry flag: the line is the record's new state, and this entry is its home."""
+"""Entry flag: the line is the record's new state, and this entry is its record location."""
 BEGUN = 2
 """Entry flag: an attempt is under way."""
 
@@ -140,7 +140,7 @@ class Entry(NamedTuple):
     mark: Mark
     flags: int
     old_segment: int
-    """Segment of the old home; 0 = it was a cluster line."""
+    """Segment of the old record location; 0 = it was a cluster line."""
     old_ordinal: int
     content: Locator
     line: bytes

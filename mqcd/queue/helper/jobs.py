@@ -230,7 +230,7 @@ def _plans(disk: Disk, fd: int, task: Evacuate) -> tuple[list[cluster.Plan], int
         try:
             area, line = _line(raw, due)
         except DecodeError:
-            # Its home ends with the segment.
+            # Its record location ends with the segment.
             to_quarantine(disk, task.queue_root, f"segment-{task.number}", offset, raw, records=1)
             bad += 1
         else:

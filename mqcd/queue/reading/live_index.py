@@ -1,4 +1,4 @@
-"""Which records have their home in the journal, in five octets for each entry of a segment.
+"""Which records are located in the journal, in five octets for each entry of a segment.
 
 Readers of the queue keep this index: of each unfinished recipient in the journal they remember only where its
 record line stands, and read the line when it is wanted. (Recovery needs more of each recipient, and builds
@@ -27,14 +27,14 @@ _LINES = 500
 
 
 class SegmentIndex:
-    """The homes of one segment, indexed by ordinal. See `mqcd.queue.wal.fold.Homes`."""
+    """The records of one segment, by ordinal. See `mqcd.queue.wal.fold.Located`."""
 
     __slots__ = ("_begun", "_contents", "_last", "_since", "_starts", "segment")
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self._starts = array("I")
-        """Octet where the record line of each entry begins; 0 = no record has its home there."""
+        """Octet where the record line of each entry begins; 0 = no record is located there."""
         self._begun = bytearray()
         """Whether an attempt had begun, for each entry."""
         self._since = array("I")
@@ -48,7 +48,7 @@ class SegmentIndex:
         return len(self._starts) - self._starts.count(0)
 
     def place(self, ordinal: int, offset: int, line: bytes, content: Locator, begun: bool) -> None:
-        """See `Homes`. Ordinals only grow: raises DecodeError where they do not."""
+        """See `Located`. Ordinals only grow: raises DecodeError where they do not."""
         gap = ordinal - len(self._starts)
         # Each entry takes some octets, so there cannot be more of them than there are octets before this one.
         if gap < 0 or ordinal > offset:

@@ -102,7 +102,7 @@ class Snapshot:
             """Why a cluster that is there could not be read."""
             self._read_one_moment()
             silos = Silos(self._spool_root, self._state.silos)
-            self._contents = Contents(disk, silos, self._index.homes)
+            self._contents = Contents(disk, silos, self._index.located)
         except BaseException:
             self.close()
             raise
@@ -195,12 +195,12 @@ class Snapshot:
 
     def first_segment(self) -> int:
         """The oldest segment of the journal that is part of this view; those before it have event files."""
-        return min(self._index.homes, default=self._state.first_live)
+        return min(self._index.located, default=self._state.first_live)
 
     @property
     def segments(self) -> list[Segment]:
         """The journal's, in order."""
-        return [homes.segment for homes in self._index.homes.values()]
+        return [each.segment for each in self._index.located.values()]
 
     def items(self, selection: Selection) -> Iterator[Item]:
         """All recipients that match, those in clusters first; at most `selection.limit`."""
@@ -248,15 +248,15 @@ class Snapshot:
                 if wanted:
                     lines = [line for line in lines if line.startswith(wanted)]
                 yield lines, repeat(False)
-        for homes in self._index.homes.values():
-            for part in homes.lines(self.disk):
+        for located in self._index.located.values():
+            for part in located.lines(self.disk):
                 found = [(line, begun) for _, line, begun in part if line.startswith(wanted)]
                 yield [line.removesuffix(b"\n") for line, _ in found], [begun for _, begun in found]
 
     def in_journal(self) -> Iterator[tuple[int, list[int], list[bytes]]]:
         """The record lines in the journal: by segment, their ordinals and themselves, in parts."""
-        for number, homes in self._index.homes.items():
-            for part in homes.lines(self.disk):
+        for number, located in self._index.located.items():
+            for part in located.lines(self.disk):
                 yield number, [each[0] for each in part], [each[1].removesuffix(b"\n") for each in part]
 
     def listed(self, selection: Selection) -> Iterator[ListedCluster]:
@@ -319,8 +319,8 @@ class Snapshot:
             left, octets = (take.left, take.octets) if take else (cluster.left, cluster.octets)
             if left:
                 _add(totals[cluster.area], left, octets, cluster.received)
-        for homes in self._index.homes.values():
-            for part in homes.lines(self.disk):
+        for located in self._index.located.values():
+            for part in located.lines(self.disk):
                 for _, line, _ in part:
                     glance = Glance(line)
                     _add(totals[glance.area], 1, glance.size, glance.received)

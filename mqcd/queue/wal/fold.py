@@ -3,9 +3,10 @@
 What happened in them, event by event, `queue.events.lines` says; the verbs of both are those of
 `queue.format.transitions`.
 
-`Fold` reads segments, the oldest first, and keeps for each a `Homes`: the records that have their home there.
-A frame places records at ordinals of its own segment, gives up older homes, marks homes where an attempt
-begins, and moves the cursors of clusters. Recovery and readers differ only in what their `Homes` remember.
+`Fold` reads segments, the oldest first, and keeps for each a `Located`: the records whose record location is
+there. A frame places records at ordinals of its own segment, gives up older locations, marks locations where
+an attempt begins, and moves the cursors of clusters. Recovery and readers differ only in what their `Located`
+remember.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ from mqcd.queue.wal.scan import Damage, Frame, scan
 from mqcd.queue.wal.segments import Segment
 
 
-class Homes(Protocol):
-    """The records that have their home in one segment."""
+class Located(Protocol):
+    """The records whose location is in one segment."""
 
     def place(self, ordinal: int, offset: int, line: bytes, content: Locator, begun: bool) -> None:
-        """A record's home is here; its line begins at `offset` of the segment. May raise DecodeError."""
+        """A record's location is here; its line begins at `offset` of the segment. May raise DecodeError."""
 
     def leave(self, ordinal: int) -> bool:
-        """A home is given up; returns whether there was one."""
+        """A record location is given up; returns whether there was one."""
 
     def begin(self, ordinal: int) -> bool:
-        """An attempt begins for the record at home here; returns whether there is one."""
+        """An attempt begins for the record located here; returns whether there is one."""
 
 
-Kept = TypeVar("Kept", bound=Homes)
+Kept = TypeVar("Kept", bound=Located)
 
 
 class Fold(ABC, Generic[Kept]):
     """What the frames read so far amount to."""
 
     def __init__(self) -> None:
-        self.homes: dict[int, Kept] = {}
+        self.located: dict[int, Kept] = {}
         """By segment, the oldest first."""
         self.totals: dict[int, Counter[Verb]] = {}
         """Transitions by segment."""
@@ -75,20 +76,20 @@ class Fold(ABC, Generic[Kept]):
 
     @abstractmethod
     def open(self, segment: Segment) -> Kept:
-        """The homes of a segment that is about to be read."""
+        """What is kept of a segment that is about to be read."""
 
     def keyed(self, segment: Segment, part: Accepted, at: int) -> None:
         """A message was accepted with an idempotency key, at this time, ms."""
 
     def missed(self, line: bytes, segment: int, ordinal: int) -> None:
-        """A record came to this place, or ended in it, from a home that no frame mentions."""
+        """A record came to this place, or ended in it, from a record location that no frame mentions."""
 
     def missed_attempt(self, attempt: BegunEntry) -> None:
-        """An attempt began at a home that no frame mentions."""
+        """An attempt began at a record location that no frame mentions."""
 
     def read(self, disk: Disk, segment: Segment, *, last: bool) -> None:
         """Take one segment in. Sets its end and next ordinal. Raises OSError."""
-        self.homes[segment.number] = self.open(segment)
+        self.located[segment.number] = self.open(segment)
         self.totals[segment.number] = Counter()
         self.damage += scan(disk, segment, self._apply, last=last)
 
@@ -117,14 +118,14 @@ class Fold(ABC, Generic[Kept]):
 
     def _begin(self, segment: Segment, frame: Frame) -> None:
         for attempt in read_begun(frame.body, frame.header.entries)[1]:
-            homes = self.homes.get(attempt.segment)
-            if homes is not None and not homes.begin(attempt.ordinal):
+            located = self.located.get(attempt.segment)
+            if located is not None and not located.begin(attempt.ordinal):
                 self.missed_attempt(attempt)
         self.totals[segment.number][Verb.ATTEMPTED] += frame.header.entries
 
     def _accept(self, segment: Segment, frame: Frame) -> tuple[int, int]:
         """Take in the messages that a frame accepts; returns ordinal and octet of its first entry."""
-        here = self.homes[segment.number]
+        here = self.located[segment.number]
         accepted, offset = submissions(frame.header.kind, frame.body)
         first = ordinal = frame.header.ordinal
         for part in accepted:
@@ -146,11 +147,11 @@ class Fold(ABC, Generic[Kept]):
     def _change(self, segment: Segment, frame: Frame, ordinal: int, offset: int) -> None:
         """Take in the entries of a frame, from an ordinal and an octet of its body on."""
         header = frame.header
-        here, totals = self.homes[segment.number], self.totals[segment.number]
+        here, totals = self.located[segment.number], self.totals[segment.number]
         left = header.ordinal + header.entries - ordinal
         for at, entry in read_entries(frame.body, offset, left):
-            homes = self.homes.get(entry.old_segment)
-            if homes is not None and not homes.leave(entry.old_ordinal):
+            located = self.located.get(entry.old_segment)
+            if located is not None and not located.leave(entry.old_ordinal):
                 self.missed(entry.line, segment.number, ordinal)
             if entry.flags & ALIVE:
                 begun = bool(entry.flags & BEGUN)

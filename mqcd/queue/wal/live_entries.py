@@ -33,7 +33,7 @@ class _Raw:
 
 
 class _Lines:
-    """The record lines of one segment, by ordinal. See `Homes`."""
+    """The record lines of one segment, by ordinal. See `Located`."""
 
     __slots__ = ("raw",)
 
@@ -59,10 +59,10 @@ class LiveEntries(Fold[_Lines]):
     def __init__(self) -> None:
         super().__init__()
         self.moved: dict[Key, Place] = {}
-        """Recipients that came from a home that no frame mentions, and where they went or ended. It was made
-        by a frame that is lost, and whatever home they seem to have from before has been given up."""
+        """Recipients that came from a record location that no frame mentions, and where they went or ended. A
+        lost frame made it, and whatever location they seem to have from before has been given up."""
         self.tried: set[Key] = set()
-        """Recipients whose attempt began at such a home."""
+        """Recipients whose attempt began at such a location."""
         self.keys = bytearray()
         """Records of the idempotency keys, as memory has them."""
 
@@ -86,13 +86,13 @@ class LiveEntries(Fold[_Lines]):
         """Make every unfinished recipient an entry of its segment, and give them in order.
 
         Each comes with its record line in `raw`; one that keeps many entries drops it. A line that cannot
-        be read is damage. After damage a home that a lost frame has given up is left out, and a recipient
+        be read is damage. After damage a location that a lost frame has given up is left out, and a recipient
         that may have been tried there counts as begun.
         """
         lost = tuple(self.damage)
-        for number, homes in self.homes.items():
+        for number, lines in self.located.items():
             segment = segments[number]
-            for ordinal, raw in homes.raw.items():
+            for ordinal, raw in lines.raw.items():
                 try:
                     # Without its checksum, which the frame's covers: a start would read each line twice. The
                     # line is checked when it is claimed, and when it is to leave its segment.
@@ -124,14 +124,14 @@ class LiveEntries(Fold[_Lines]):
                     lender.borrowers.add(entry)
                 yield entry
 
-    def _has_moved(self, glance: Glance, home: Place) -> bool:
-        return home < self.moved.get((glance.spid, glance.qid), _NOWHERE)
+    def _has_moved(self, glance: Glance, at: Place) -> bool:
+        return at < self.moved.get((glance.spid, glance.qid), _NOWHERE)
 
-    def _in_doubt(self, glance: Glance, home: Place, lost: Sequence[Damage]) -> bool:
+    def _in_doubt(self, glance: Glance, at: Place, lost: Sequence[Damage]) -> bool:
         """Whether an attempt may have begun, and perhaps ended, in a stretch that is lost: the recipient
         waited then, was due, and does not appear after it."""
         if glance.area is Area.BOUNCES:
             return False
         if (glance.spid, glance.qid) in self.tried:
             return True
-        return any(home < (each.segment, each.ordinal) and glance.due <= each.until for each in lost)
+        return any(at < (each.segment, each.ordinal) and glance.due <= each.until for each in lost)

@@ -1,8 +1,8 @@
 """The journal's segments in memory: which are live, what lives in them, which files the next ones use.
 
-A `JournalEntry` is an unfinished recipient whose home is a frame. Its segment knows it by ordinal; when it
-moves or ends, the segment forgets it. A segment also knows the entries of other segments whose content
-it still holds. So what a segment must hand on before its file is used again can be read off directly.
+A `JournalEntry` is an unfinished recipient whose record location is a frame. Its segment knows it by ordinal;
+when it moves or ends, the segment forgets it. A segment also knows the entries of other segments whose
+content it still holds. So what a segment must hand on before its file is used again can be read off directly.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Segment:
         return fd
 
     def place(self, entry: JournalEntry, ordinal: int, offset: int, length: int) -> None:
-        """Make this segment the home of `entry`."""
+        """`entry` is recorded in this segment from now on."""
         entry.segment = self
         entry.ordinal = ordinal
         entry.offset = offset

@@ -353,7 +353,7 @@ class Rig:
 
 
 def tally(records: Sequence[Recipient]) -> Counter[tuple[int, int]]:
-    """How often each recipient is there: more than once is a record with two homes."""
+    """How often each recipient is there: more than once is a recipient with two record locations."""
     return Counter(record.key for record in records)
 
 

@@ -291,7 +291,7 @@ def _sender(prefix: str, fields: list[Field]) -> str:
         first = [value for name, value in fields if name == wanted][:1]
         for address in _addresses(first):
             return address
-    raise DecodeError(f"no header field says who sent it: Return-Path, {prefix}Sender or {prefix}From")
+    raise DecodeError(f"no header field names a sender: Return-Path, {prefix}Sender or {prefix}From")
 
 
 def _recipients(prefix: str, fields: list[Field]) -> list[str]:
@@ -303,7 +303,7 @@ def _recipients(prefix: str, fields: list[Field]) -> list[str]:
             found.setdefault((local, domain_of(address)), address)
     if not found:
         text = f"{prefix}To, {prefix}Cc or {prefix}Bcc"
-        raise DecodeError(f"no header field says who is to get it: {text}")
+        raise DecodeError(f"no header field names a recipient: {text}")
     return list(found.values())
 
 

@@ -20,7 +20,7 @@ from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered
 from tests.unit.queue.support import Rig
 
-Home = tuple[int, int, bytes, bool, Locator]
+Record = tuple[int, int, bytes, bool, Locator]
 
 
 async def live(rig: Rig) -> None:
@@ -45,32 +45,32 @@ async def live(rig: Rig) -> None:
     await post.send("last@example.org", "two@example.org")
 
 
-def by_replay(rig: Rig) -> tuple[list[Home], object]:
+def by_replay(rig: Rig) -> tuple[list[Record], object]:
     replay, segments = LiveEntries(), {}
     for segment in (found := chain(rig)):
         replay.read(Disk(), segment, last=segment is found[-1])
         segments[segment.number] = segment
-    homes = [
+    located = [
         (each.segment.number, each.ordinal, each.raw, each.begun, each.content)
         for each in replay.entries(segments)
     ]
-    return sorted(homes), replay.takes
+    return sorted(located), replay.takes
 
 
-def by_census(rig: Rig) -> tuple[list[Home], object]:
+def by_census(rig: Rig) -> tuple[list[Record], object]:
     census = LiveIndex()
     for segment in (found := chain(rig)):
         census.read(Disk(), segment, last=segment is found[-1])
-    homes = [
+    located = [
         (number, ordinal, line, begun, each.content(ordinal))
-        for number, each in census.homes.items()
+        for number, each in census.located.items()
         for part in each.lines(Disk())
         for ordinal, line, begun in part
     ]
-    assert [len(each) for each in census.homes.values()] == [
-        sum(home[0] == number for home in homes) for number in census.homes
+    assert [len(each) for each in census.located.values()] == [
+        sum(record[0] == number for record in located) for number in census.located
     ]
-    return sorted(homes), census.takes
+    return sorted(located), census.takes
 
 
 def chain(rig: Rig) -> list[Segment]:
@@ -81,10 +81,10 @@ def chain(rig: Rig) -> list[Segment]:
 
 async def test_it_finds_the_entries_that_a_start_finds(rig: Rig) -> None:
     await live(rig)
-    homes, takes = by_census(rig)
-    assert (homes, takes) == by_replay(rig)
-    assert {begun for *_, begun, _ in homes} == {True, False}
-    assert len({content.segment for *_, content in homes}) >= 3
+    located, takes = by_census(rig)
+    assert (located, takes) == by_replay(rig)
+    assert {begun for *_, begun, _ in located} == {True, False}
+    assert len({content.segment for *_, content in located}) >= 3
     assert takes
 
 
@@ -93,7 +93,7 @@ async def test_a_slot_that_was_used_anew_is_not_read(rig: Rig) -> None:
     [segment] = chain(rig)
     census = LiveIndex()
     census.read(Disk(), segment, last=True)
-    [homes] = census.homes.values()
+    [located] = census.located.values()
     # The same frames in a later segment: each line stands where one stood, and checks.
     block = segment_header.pack(
         segment_header.SegmentHeader(segment.epoch, segment.number + 8, 1, segment.number, 4096, 0, 0)
@@ -101,18 +101,18 @@ async def test_a_slot_that_was_used_anew_is_not_read(rig: Rig) -> None:
     with segment.path.open("r+b") as file:
         file.write(block)
     with pytest.raises(StoreBusy, match="try again"):
-        list(homes.lines(Disk()))
+        list(located.lines(Disk()))
     segment.path.unlink()
     with pytest.raises(StoreBusy, match="try again"):
-        list(homes.lines(Disk()))
+        list(located.lines(Disk()))
 
 
-def homes() -> SegmentIndex:
+def located() -> SegmentIndex:
     return SegmentIndex(Segment(segment_header.SegmentHeader(1, 7, 1, 0, 0, 0, 0), Path("journal/7.wal")))
 
 
 def test_contents_are_shared_by_those_who_follow_one_another() -> None:
-    made = homes()
+    made = located()
     first, second = Locator(7, 5000, 10), Locator(6, 9000, 20)
     for ordinal, content in [(0, first), (1, first), (5, second), (6, IN_SPOOL), (7, second)]:
         made.place(ordinal, 100 + ordinal, b"", begun=False, content=content)
@@ -126,7 +126,7 @@ def test_contents_are_shared_by_those_who_follow_one_another() -> None:
 
 
 def test_an_ordinal_never_comes_again() -> None:
-    made = homes()
+    made = located()
     made.place(4, 100, b"", begun=False, content=IN_SPOOL)
     with pytest.raises(DecodeError, match="ordinal 4 cannot be here in segment 7"):
         made.place(4, 200, b"", begun=False, content=IN_SPOOL)
@@ -134,14 +134,14 @@ def test_an_ordinal_never_comes_again() -> None:
 
 def test_an_ordinal_that_cannot_be_takes_no_memory() -> None:
     with pytest.raises(DecodeError, match="ordinal 4294967295 cannot be here"):
-        homes().place((1 << 32) - 1, 5000, b"", begun=False, content=IN_SPOOL)
+        located().place((1 << 32) - 1, 5000, b"", begun=False, content=IN_SPOOL)
 
 
 async def test_of_many_entries_little_is_remembered(rig: Rig) -> None:
     names = [f"r{n}@example.org" for n in range(400)]
     await rig.post.send(*names)
     snapshot = rig.snapshot()
-    [census] = snapshot._index.homes.values()
+    [census] = snapshot._index.located.values()
     held = census._starts.buffer_info()[1] * census._starts.itemsize + len(census._begun)
     assert held == 5 * len(names)
     assert len(census._since) == 1

@@ -155,8 +155,8 @@ async def test_a_record_that_is_none_is_put_aside_and_stops_nothing(rig: Rig) ->
     assert again.store.engine().quarantined_lines == 1
 
 
-async def test_a_recipient_with_two_homes_is_not_in_flight_twice(rig: Rig) -> None:
-    """Only damage makes such: of the last edit in the MANIFEST, or of a frame that gave a home up."""
+async def test_a_recipient_with_two_locations_is_not_in_flight_twice(rig: Rig) -> None:
+    """Only damage makes such: of the last edit in the MANIFEST, or of a frame that gave one up."""
     [sent] = await rig.post.send("a@example.org")
     entry = Entry(Mark.CARRIED, ALIVE, 0, 0, IN_SPOOL, record.encode(sent))
     await rig.shard.journal.append(Kind.CARRY, [pack_entry(entry)], 1, rig.clock.now(), lambda *_: None)
