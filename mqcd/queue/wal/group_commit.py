@@ -25,8 +25,7 @@ from mqcd.queue.format.frame import HEADER_SIZE, Kind
 from mqcd.queue.wal import segment_states
 from mqcd.queue.wal.committer import Committer, Write
 from mqcd.queue.wal.journal_states import ENDED, Event, State, after
-from mqcd.queue.wal.packing import Group, pack_group
-from mqcd.queue.wal.pending import ALL, FULL, MORE, Append, Placed, fail, refuse
+from mqcd.queue.wal.pending import ALL, FULL, MORE, Append, Group, Placed, fail, pack_group, refuse
 from mqcd.queue.wal.segments import Ring, Segment
 from mqcd.queue.wal.trouble import Trouble
 
