@@ -6,12 +6,24 @@ addresses do not, nor do commands that a pipelining client sent before it could 
 refused (RFC 2920, 3.1): that is state REFUSED. Recipients that are refused for good count by themselves:
 more than MAX_REFUSED over one connection end it, since only guessing has so many.
 
+Before the reply to a command is given the session does what it waits for, one after the other (`waits`):
+
+| wait | after | then |
+|---|---|---|
+| `Skip` | BDAT that is refused: its octets come all the same (RFC 3030, 2) | |
+| `Check` | a login that has come to its password | the result is the reply |
+| a question | a name, a triplet for the greylist | a refusal is the reply, and nothing more is waited for |
+| `Start`, `Collect` | ETRN, ATRN | the answer is the reply |
+| `Delay` | what a bad client does; MAIL while memory is short | |
+| `Place` | MAIL while as many messages are on their way as can be committed | without one MAIL is refused |
+
 Settings read: maxbadreqs, delay_badreq, delay_badrecip.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from mqcd.core.errors import IllegalTransition
 from mqcd.core.ports import Refusal
@@ -29,8 +41,35 @@ from mqcd.submit.policy.rules import Rules
 
 MAX_REFUSED = 100
 """Permanently refused recipients per connection; a client that may relay gets a hundred times as many."""
-Question = Lookup | Triplet | Start | Collect
 _IN_TRANSACTION = (State.ENVELOPE, State.CONTENT, State.CHUNKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Octets that are read and dropped."""
+
+    octets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The comparison of a password with its hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """So many ms."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the load."""
+
+
+Question = Lookup | Triplet | Start | Collect
+Wait = Skip | Check | Delay | Place | Question
 
 
 class Conversation:
@@ -44,15 +83,13 @@ class Conversation:
         "_turned_down",
         "caller",
         "client",
-        "lines_up",
         "login",
-        "pause",
         "places",
-        "questions",
         "rules",
         "session",
         "state",
         "transaction",
+        "waits",
     )
 
     def __init__(
@@ -71,14 +108,10 @@ class Conversation:
         self._trusted: bool | None = None
         self._bad = 0
         self._turned_down = 0
-        self.questions: Sequence[Question] = ()
-        """What the reply to the last command depends on; see `submit.desk`."""
+        self.waits: Sequence[Wait] = ()
+        """What the reply to the last command waits for."""
         self.places: dict[str, int] = {}
         """The places among the sessions of its parties that it holds; see `submit.quotas`."""
-        self.pause = 0
-        self.lines_up = False
-        """Whether the reply to MAIL waits for a place in the load."""
-        """Time, ms, that the reply to this command has to wait; the caller sets it to 0."""
         self.login = self._new_login()
         """The session's logins; None where nobody can log in."""
         self.state = State.START
@@ -108,6 +141,11 @@ class Conversation:
     def drop(self) -> None:
         """Abandon the current message; pipelined commands for it are refused."""
         self._move(Event.DROP)
+        self._call_off()
+
+    def _call_off(self) -> None:
+        """The command is refused: of what it waits for a delay alone has a purpose."""
+        self.waits = [each for each in self.waits if isinstance(each, Delay)]
 
     @property
     def begun(self) -> Transaction:
@@ -116,21 +154,33 @@ class Conversation:
             raise IllegalTransition(Event.RCPT, self.state)
         return self.transaction
 
-    def take_questions(self) -> Sequence[Question]:
-        """The questions on which the reply to the last command depends: the caller asks them, in their order,
-        and calls `retract` with the first refusal, if there is one."""
-        questions, self.questions = self.questions, ()
-        return questions
+    def next_wait(self) -> Wait | None:
+        """What the reply waits for first; None = for nothing. It counts as done: the caller calls `retract`
+        with a refusal that comes of it, and `checked` with the result of a check."""
+        first = self.waits[0] if self.waits else None
+        self.waits = self.waits[1:]
+        return first
 
-    def _ask_greylist(self, triplet: Triplet | None) -> None:
-        if triplet is not None:
-            self.questions = [*self.questions, triplet]
+    def next_question(self) -> Question | None:
+        """The same where it is a question, else None."""
+        first = self.waits[0] if self.waits else None
+        if not isinstance(first, Question):
+            return None
+        self.waits = self.waits[1:]
+        return first
+
+    def _wait(self, *waits: Wait) -> None:
+        self.waits = [*self.waits, *waits]
+
+    def _delay(self, ms: int) -> None:
+        if ms:
+            self._wait(Delay(ms))
 
     def _depends(self, verdict: Verdict) -> Reply | None:
         """The reply of a check that refuses; its questions are noted otherwise."""
         if isinstance(verdict, Reply):
             return verdict
-        self.questions = verdict
+        self.waits = verdict
         return None
 
     def refuse(
@@ -157,7 +207,7 @@ class Conversation:
     def turn_down(self, reason: Reason, reply: Reply, recipient: str = "") -> bytes:
         """Refuse a recipient and count it; the connection ends above the limit."""
         self._turned_down += reply.permanent
-        self.pause = self.rules.settings.delay_badrecip
+        self._delay(self.rules.settings.delay_badrecip)
         if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
             return self._close(Reason.REFUSALS, replies.TOO_MANY_REFUSED, recipient)
         return self.refuse(reason, reply, recipient)
@@ -172,7 +222,7 @@ class Conversation:
     def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX, command: str = "") -> bytes:
         """Refuse a bad command and count it; the connection ends above the limit."""
         self._bad += 1
-        self.pause = self.rules.settings.delay_badreq
+        self._delay(self.rules.settings.delay_badreq)
         limit = self.rules.settings.maxbadreqs
         if limit and self._bad > limit:
             return self._close(Reason.BAD_COMMANDS, replies.TOO_MANY_BAD, command=command)

@@ -1,4 +1,4 @@
-"""Answers the questions on which the reply to a command depends; see `Dialogue.questions`. The answer to a
+"""Answers the questions on which the reply to a command depends; see `conversation`. The answer to a
 request for held mail is the reply itself.
 
 A question to DNS has LOOKUP_MS. One that finds no answer in time counts as unanswered: the command is then
@@ -60,7 +60,7 @@ class Desk:
 
     async def settle(self, dialogue: Dialogue, reply: bytes) -> bytes:
         """The reply to the last command, once its questions are answered; `reply` if nothing refuses it."""
-        for question in dialogue.take_questions():
+        while (question := dialogue.next_question()) is not None:
             if isinstance(question, Start):
                 return await self._start(dialogue, question)
             if isinstance(question, Collect):

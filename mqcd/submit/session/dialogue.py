@@ -7,9 +7,8 @@ and calls `sent`; in state HANDSHAKE it begins TLS and calls `secured`; in state
 connection.
 
 With BDAT a message comes in chunks (RFC 3030): `chunk` is the one that state CONTENT stands for, and
-`chunk_taken` gives the reply to one that is not the last. A BDAT that is refused leaves its octets in `skip`:
-the caller reads and drops them before it sends the reply. What is refused and counted: `conversation`;
-logins and TLS: `securing`.
+`chunk_taken` gives the reply to one that is not the last. Before the caller sends a reply it does what the
+reply waits for: `waits`. What is refused and counted: `conversation`; logins and TLS: `securing`.
 
 Settings read: maxmsgsize, maxrecips, maxmessages, maxbadreqs, and those of `rules`.
 """
@@ -36,6 +35,7 @@ from mqcd.submit.esmtp.urgency import lowered
 from mqcd.submit.message.chunking import Chunk, parse_bdat
 from mqcd.submit.message.received import clean_helo
 from mqcd.submit.policy.rules import Rules
+from mqcd.submit.session.conversation import Place, Skip
 from mqcd.submit.session.securing import Securing
 
 _MAX_VERB = 20
@@ -50,7 +50,7 @@ _TO = re.compile(r"TO:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 class Dialogue(Securing):
     """One session with one client."""
 
-    __slots__ = ("_commands", "chunk", "collects", "messages", "skip")
+    __slots__ = ("_commands", "chunk", "collects", "messages")
 
     def __init__(
         self, rules: Rules, listener: str, client: str, refused: Callable[[Refusal], None], session: str = ""
@@ -61,8 +61,6 @@ class Dialogue(Securing):
         """What state CONTENT is about: a chunk; None = content up to its final dot."""
         self.collects: Collect | None = None
         """What state REVERSED is about."""
-        self.skip = 0
-        """Octets behind a BDAT that was refused."""
         self.messages = 0
         """Messages whose content was received, accepted or not."""
 
@@ -92,6 +90,7 @@ class Dialogue(Securing):
 
     def retract(self, reason: Reason, reply: Reply) -> bytes:
         """Undo the last command, which was accepted but for open questions; the reply refuses it."""
+        self._call_off()
         transaction = self.transaction
         if transaction is None:
             self.forget_hello()
@@ -165,8 +164,9 @@ class Dialogue(Securing):
     def _mail(self, argument: str) -> bytes:
         octets = self._take_mail(argument)
         if self.state is State.ENVELOPE and (load := self.rules.gate.load) is not None:
-            self.pause = load.delay
-            self.lines_up = not load.enter(self)
+            self._delay(load.delay)
+            if not load.enter(self):
+                self._wait(Place())
         if self.state is State.READY:
             self._move(Event.DROP)
         return octets
@@ -208,7 +208,6 @@ class Dialogue(Securing):
         self.transaction = transaction
         limit = self.rules.settings.maxmsgsize
         if limit and parameters.size > limit:
-            self.questions = ()
             octets = self.refuse(Reason.SIZE, replies.TOO_LARGE)
             self.drop()
             return octets
@@ -252,7 +251,9 @@ class Dialogue(Securing):
         if (bad := self._depends(self.rules.check_recipient(recipient))) is not None:
             return self.turn_down(Reason.RECIPIENT, bad, recipient)
         if not self._may_relay():
-            self._ask_greylist(self.rules.greylist.triplet(self.client, transaction.sender, recipient))
+            triplet = self.rules.greylist.triplet(self.client, transaction.sender, recipient)
+            if triplet is not None:
+                self._wait(triplet)
         transaction.octets += octets
         transaction.recipients.append(recipient)
         transaction.recipient_dsn.append(dsn)
@@ -277,7 +278,7 @@ class Dialogue(Securing):
             return self._close(Reason.SYNTAX, replies.BDAT_SYNTAX)
         octets = self._take_chunk(chunk)
         if octets and self.state is not State.CLOSED:
-            self.skip = chunk.octets
+            self.waits = [Skip(chunk.octets), *self.waits]
         return octets
 
     def _take_chunk(self, chunk: Chunk) -> bytes:
@@ -311,7 +312,7 @@ class Dialogue(Securing):
             return self.bad(ETRN_SYNTAX)
         if calls.started(self.rules.gate.holding, node, self.user) is None:
             return self.bad(NODE_DENIED, Reason.HELD)
-        self.questions = (Start(node, self.user),)
+        self._wait(Start(node, self.user))
         return b""
 
     def _atrn(self, argument: str) -> bytes:
@@ -326,7 +327,7 @@ class Dialogue(Securing):
             return self.bad(ATRN_SYNTAX)
         if calls.collected(self.rules.gate.holding, domains, self.user) is None:
             return self.bad(ATRN_DENIED, Reason.HELD)
-        self.questions = (Collect(domains, self.user),)
+        self._wait(Collect(domains, self.user))
         return b""
 
     def reverse(self, call: Collect) -> None:

@@ -112,7 +112,7 @@ class Filter:
         """The reply to one command line; like `Dialogue.command`."""
         response = self._dialogue.state is State.LOGIN
         reply = self._dialogue.command(line)
-        if self._dialogue.questions:
+        if self._dialogue.waits:
             reply = await self._desk.settle(self._dialogue, reply)
         if response:
             # A response may be the word of a command.

@@ -17,7 +17,7 @@ from mqcd.submit.esmtp.channel import PLAIN, Channel
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.states import Event, State
 from mqcd.submit.policy.rules import Rules
-from mqcd.submit.session.conversation import Conversation
+from mqcd.submit.session.conversation import Check, Conversation
 
 
 class Securing(Conversation):
@@ -60,11 +60,6 @@ class Securing(Conversation):
     def _needs_tls(self, argument: str) -> bytes:
         return self.refuse(Reason.TLS, replies.NEEDS_TLS)
 
-    @property
-    def waits_for_check(self) -> bool:
-        """Whether the caller has to compare the password of `login`, and to call `checked`."""
-        return self.state is State.CHECKING
-
     def _auth(self, argument: str) -> bytes:
         if self.login is None:
             raise IllegalTransition(Event.AUTH, self.state)
@@ -88,13 +83,15 @@ class Securing(Conversation):
         return self.bad(reply)
 
     def checked(self, good: bool | None) -> bytes:
-        """The reply once the password that state CHECKING waits for is compared; None = it could not be."""
+        """The reply once the password of `login` is compared (`Check`); None = it could not be."""
         if self.login is None:
             raise IllegalTransition(Event.CHECK, self.state)
         return self._take_turn(self.login.checked(good))
 
     def _take_turn(self, turn: Turn) -> bytes:
         self._move(turn.event)
+        if turn.event is Event.CHECK:
+            self._wait(Check())
         if turn.reply is None:
             return turn.octets
         if turn.event is Event.IDENTIFIED:

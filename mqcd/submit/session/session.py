@@ -36,6 +36,7 @@ from mqcd.submit.filters.handlers import filter_key
 from mqcd.submit.message.chunking import Chunk
 from mqcd.submit.policy.load import BUSY
 from mqcd.submit.session.connections import tls_channel
+from mqcd.submit.session.conversation import Check, Delay, Skip
 from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter, Server
 from mqcd.submit.session.intake import Intake, take_message
@@ -50,10 +51,10 @@ from mqcd.submit.users.logins import Logins
 log = logging.getLogger(__name__)
 
 _CLOSING = b"421"
-_NOT_COMMANDS = frozenset((State.CHECKING, State.CONTENT))
 _TURN = 64
 """Commands answered in a row before other sessions have a turn."""
-_ANSWERING = Link.ANSWERING
+# As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
+_ANSWERING, _CONTENT = Link.ANSWERING, State.CONTENT
 _COMMAND_MS = 100
 """What a command between two chunks costs of the time that the message has: it brings no octets."""
 
@@ -251,8 +252,11 @@ class Session(asyncio.Protocol):
         """Answer one command, if there is one; False when there is nothing left to do before more comes."""
         dialogue = self._dialogue
         wire = self.wire
-        if dialogue.state in _NOT_COMMANDS:
-            self._proceed()
+        if dialogue.state is _CONTENT:
+            if wire.held or dialogue.takes_chunk:
+                self._start(self._take_content())
+            elif wire.at_end:
+                self._end()
             return False
         try:
             line = wire.next_line(MAX_RESPONSE if dialogue.state is State.LOGIN else MAX_LINE)
@@ -271,26 +275,13 @@ class Session(asyncio.Protocol):
 
     def _goes_on(self) -> bool:
         """What follows a command whose reply is the last of `_out`; whether there is more to do at once."""
-        dialogue = self._dialogue
-        if dialogue.skip or dialogue.questions or dialogue.pause or dialogue.lines_up:
+        dialogue, wire = self._dialogue, self.wire
+        if dialogue.waits:
             self._start(self._finish(self._out.pop()))
             return False
         self._after_command()
-        return not self._has_ended and self._has_more()
-
-    def _proceed(self) -> None:
-        """Do what is not answering a command, once there is something to do it with."""
-        if self._dialogue.waits_for_check:
-            self._start(self._check_password())
-        elif self.wire.held or self._dialogue.takes_chunk:
-            self._start(self._take_content())
-        elif self.wire.at_end:
-            self._end()
-
-    def _has_more(self) -> bool:
         # Most clients wait for each reply: without this check every command would cost a second turn.
-        dialogue, wire = self._dialogue, self.wire
-        return wire.held > 0 or wire.at_end or dialogue.waits_for_check or dialogue.takes_chunk
+        return not self._has_ended and (wire.held > 0 or wire.at_end or dialogue.takes_chunk)
 
     def _after_command(self) -> None:
         state = self._dialogue.state
@@ -320,38 +311,39 @@ class Session(asyncio.Protocol):
             self._end()
 
     async def _finish(self, reply: bytes) -> None:
-        """What a reply waits for: the chunk behind a refused BDAT (RFC 3030, 2), questions, a delay."""
-        dialogue, wire = self._dialogue, self.wire
-        if dialogue.skip:
-            wire.begin()
-        while dialogue.skip:
-            dialogue.skip -= len(await wire.take_some(dialogue.skip))
-        if dialogue.questions:
-            reply = await self._host.intake.desk.settle(dialogue, reply)
-        pause, dialogue.pause = dialogue.pause, 0
-        if pause:
-            await self._pause.last(pause)
-        if dialogue.lines_up:
-            dialogue.lines_up = False
-            load = self._host.intake.load
-            if dialogue.state is State.ENVELOPE and not await self._pause.for_place(load, dialogue):
+        """Give a reply, after what it waits for."""
+        dialogue, intake = self._dialogue, self._host.intake
+        reply = await intake.desk.settle(dialogue, reply)
+        while (wait := dialogue.next_wait()) is not None:
+            if isinstance(wait, Skip):
+                await self._skip(wait.octets)
+            elif isinstance(wait, Delay):
+                await self._pause.last(wait.ms)
+            elif isinstance(wait, Check):
+                reply = await self._check_password()
+            elif not await self._pause.for_place(intake.load, dialogue):
                 reply = dialogue.retract(Reason.OVERLOAD, BUSY)
         self._out.append(reply)
         self._after_command()
         if dialogue.state is State.REVERSED and not self._has_ended:
             self._write()
-            await self._host.intake.desk.collect(
+            await intake.desk.collect(
                 dialogue, self.transport, self.connection_lost, lambda: self.wire.failed
             )
 
-    async def _check_password(self) -> None:
+    async def _skip(self, octets: int) -> None:
+        self.wire.begin()
+        while octets:
+            octets -= len(await self.wire.take_some(octets))
+
+    async def _check_password(self) -> bytes:
         dialogue = self._dialogue
         login = dialogue.login
         good = None
         if login is not None and login.checking is not None:
             with suppress(LoginsBusy):
                 good = await self._host.logins.verify(self.client, login.hash, login.checking.password)
-        await self._finish(dialogue.checked(good))
+        return dialogue.checked(good)
 
     async def _take_content(self) -> None:
         dialogue, wire = self._dialogue, self.wire

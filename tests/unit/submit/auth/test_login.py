@@ -19,6 +19,7 @@ from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.states import State
 from mqcd.submit.policy.relay import relay_policy
 from mqcd.submit.policy.rules import NO_SSL, Gate, Rules
+from mqcd.submit.session.conversation import Check
 from mqcd.submit.session.dialogue import Dialogue
 from tests.fakes.sasl import ScramClient
 from tests.unit.submit.auth.support import SERVER_NONCE, USERS, find
@@ -80,7 +81,7 @@ class Desk:
         reply = b""
         for line in lines:
             reply = self.dialogue.command(line if isinstance(line, bytes) else line.encode())
-            if self.dialogue.waits_for_check:
+            if isinstance(self.dialogue.next_wait(), Check):
                 assert reply == b""
                 login = self.dialogue.login
                 assert login is not None

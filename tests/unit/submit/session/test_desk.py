@@ -116,7 +116,7 @@ async def test_recipients(domain: str, code: str) -> None:
 async def test_a_message_too_large_asks_nothing() -> None:
     talk = Talk(validate_sender=True, maxmsgsize=100)
     assert await talk.say("EHLO x", "MAIL FROM:<a@nowhere.example> SIZE=200") == "552"
-    assert not talk.dialogue.questions
+    assert not talk.dialogue.waits
 
 
 class Silent(FakeResolver):
