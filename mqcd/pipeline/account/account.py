@@ -2,7 +2,7 @@
 
 Each recipient has an account of its own. Acceptances and ends come from events, those that have no file
 yet from the journal; what is queued and what is quarantined comes from the queue's files, read at one
-moment (`homes`). A recipient who waits for its report has bounced. What cannot be read and does not say
+moment (`homes`). A recipient that waits for its report has bounced. What cannot be read and does not say
 whose it is stands for as many recipients that are nowhere else. Other nodes whose event files lie beside
 those of this queue are left out: only their own queues know where their mail is.
 """
@@ -69,12 +69,12 @@ class Account:
     duplicated: list[str] = field(default_factory=list)
     possibly_duplicated: list[str] = field(default_factory=list)
     stuck: int = 0
-    """Recipients in the queue who were due long ago."""
+    """Recipients in the queue that were due long ago."""
     overdue: list[Stuck] = field(default_factory=list)
-    """Those of them who have waited longest."""
+    """Those of them that have waited longest."""
     unread: int = 0
-    """Records, at most, that cannot be read, do not say whose they are, and stand for nobody who is missing:
-    if mail was lost with them, it has no event."""
+    """Records, at most, that cannot be read, do not say whose they are, and stand for no recipient that is
+    missing: if mail was lost with them, it has no event."""
     others: list[str] = field(default_factory=list)
     """Nodes that were left out, for this is not their queue."""
 
@@ -102,10 +102,10 @@ def account(
 ) -> Account:
     """Bring the tables up to date, add everything up, and put what was found into the table `ledger`.
 
-    Times are ms; who waits and was due before `due_before` is stuck. Nobody else writes meanwhile: events of
-    a time after the queue was read would make it uneven. A batch that is being made is waited for. `moment`
-    gives what a queue holds that is in another store than the clustered-file queue; `roots` are nothing
-    then. Raises what `run`, `record` and `moment` raise.
+    Times are ms; a recipient that waits and was due before `due_before` is stuck. No other process writes
+    meanwhile: events of a time after the queue was read would make it uneven. A batch that is being made is
+    waited for. `moment` gives what a queue holds that is in another store than the clustered-file queue;
+    `roots` are nothing then. Raises what `run`, `record` and `moment` raise.
     """
     progress("waiting for the tables", 0, 0)
     with store.writing(_NAME, patience=store.patience) as last, store.accounting() as own:

@@ -1,7 +1,7 @@
 """The success-by-delay curve of each site, from `events`: of retries so late, how many succeeded.
 
 Only of recipients whose first attempt was put off in a transaction, by words that say that it passes by
-itself, such as those of greylisting. Where nobody is there the server probes by itself, and a later first
+itself, such as those of greylisting. Where no server answers mqcd probes by itself, and a later first
 retry would only have it probe later. Replies that ask for less have an answer of their own, and a full
 mailbox says nothing of its site.
 """

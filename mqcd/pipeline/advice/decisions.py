@@ -27,7 +27,7 @@ class Rules:
     """From the first of these refusals to the last one, at least: a bad day of a server ends sooner."""
     whole_site: int = 3
     """When so many of a site's recipients are refused as dead in one hour or day, and no fewer than it took
-    mail for, it is the site that is ill: these refusals say nothing about anybody."""
+    mail for, it is the site that is ill: these refusals say nothing about a recipient."""
     horizon: int = 90 * DAY
     """How far back evidence on recipients is looked for."""
     suppressed: int = 30 * DAY
@@ -81,7 +81,7 @@ Histogram = Mapping[int, tuple[int, int]]
 def connection_limit(seen: Histogram) -> Limit | None:
     """The most connections at once, from how many others there were at each attempt.
 
-    The value that separates best those who were taken from those who were put off; of equals the least,
+    The value that separates best the attempts that were taken from those put off; of equals the least,
     because more was never seen to be taken.
     """
     taken, off = _sums(seen)
@@ -91,7 +91,7 @@ def connection_limit(seen: Histogram) -> Limit | None:
     below_off = below_taken = 0
     for value in range(max(seen) + 1):
         if value:
-            # `value` at once: who meets one other less is taken, who meets that many is not.
+            # `value` at once: an attempt that meets one other less is taken, one that meets that many is not.
             doubt = (below_off / off + (taken - below_taken) / taken) / 2
             if best is None or doubt < best.doubt:
                 best = Limit(value=value, doubt=doubt)
@@ -102,7 +102,7 @@ def connection_limit(seen: Histogram) -> Limit | None:
 
 def rate_limit(seen: Histogram, per: int) -> Limit | None:
     """The most recipients in a time, from how many were taken in each such time: in `seen`, times in which
-    none and in which somebody was put off.
+    none and in which some were put off.
 
     What a site takes while it asks for less is the median of what it took in such times. It explains them
     when they reach at least half of it, and the others when they do not go beyond it.

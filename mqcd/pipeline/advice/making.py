@@ -95,7 +95,8 @@ def _days(basis: Basis, back: int) -> list[str]:
 def suppressions(
     spark: SparkSession, store: Store, basis: Basis
 ) -> tuple[dict[str, Suppression], int, list[Unadvised]]:
-    """Those of the worst, by recipient, how many dead ones there are beyond `Rules.most`, and who is none."""
+    """Those of the worst, by recipient, how many dead ones there are beyond `Rules.most`, and what is not
+    advised."""
     since = {piece.id: piece.since for piece in basis.active.suppressions.values()}
     # By the day of acceptance: what ended within the horizon may have come a while before it.
     recipients = frames.read(spark, store, "recipients", _days(basis, basis.rules.horizon + _LIFE))
@@ -254,7 +255,7 @@ def _retried(site: str, found: FirstRetry, steps: Sequence[Step], basis: Basis) 
     if found.probe:
         reason += f", nothing tried between: probe at {show(found.probe)}"
     evidence = f"{sooner.taken} of {sooner.retries} retries before that succeeded, {taken} of {retries} later"
-    # Who waits for the delay that works is tried once more, by the probe.
+    # A recipient that waits for the delay that works is tried once more, by the probe.
     vain = sooner.retries - sooner.taken - (taken if found.probe else 0)
     return Found(
         site=site,

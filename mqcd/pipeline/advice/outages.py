@@ -1,10 +1,10 @@
 """Outages as the event log recorded them, and the replay of their mail under another retry schedule.
 
-An outage of a site, as one lane of a server saw it: attempts in a row that say nothing but "nobody there" (no
+An outage of a site, as one lane of a server saw it: attempts in a row that end without an answer (no
 connection, no greeting, shutting down), at least `LEAST` over at least `SHORTEST`. It lasts to halfway
 between the last of them and the next attempt that the site took up, or beyond the record. Replayed are the
-recipients that it met: who was accepted in it, for the server may have tried none of those, and who was
-tried in it. Each lane's come together in the task that replays it, in order of time, as numbers; what comes
+recipients that it met: those accepted in it, for the server may have tried none of them, and those tried
+in it. Each lane's come together in the task that replays it, in order of time, as numbers; what comes
 to the driver are sums of sites.
 """
 
@@ -79,10 +79,10 @@ class WhatIf:
 
 
 def verdicts(events: DataFrame) -> DataFrame:
-    """When each attempt began, ms, whether nobody was there (`down`), and whether it was `made` at all: who
-    waits behind a dead destination is given up without."""
-    nobody = F.col("phase").isin("connect", "greeting", "ehlo", "tls") & ~asks_for_less()
-    down = F.col("event").isin(Verb.DEFERRED.value, Verb.EXPIRED.value) & nobody
+    """When each attempt began, ms, whether no server answered (`down`), and whether it was `made` at all:
+    mail that waits behind a dead destination is given up without."""
+    silent = F.col("phase").isin("connect", "greeting", "ehlo", "tls") & ~asks_for_less()
+    down = F.col("event").isin(Verb.DEFERRED.value, Verb.EXPIRED.value) & silent
     at = F.unix_millis("at")
     selected = F.col("event").isin(*(verb.value for verb in ATTEMPT_ENDS)) & (F.col("phase") != "route")
     start = at - F.coalesce("attempt_ms", F.lit(0)) - F.coalesce("connect_ms", F.lit(0))
@@ -106,7 +106,7 @@ def outages(tried: DataFrame) -> DataFrame:
     """Rows of `source`, `site`, `begin`, `end`, `took` (ms; the mean), `failures`."""
     order = Window.partitionBy(*_LANE).orderBy("start", "sequence")
     runs = tried.where("made").withColumn("run", F.sum((~F.col("down")).cast("int")).over(order))
-    # Of a message that found nobody at once, the other recipients came with it, a moment before.
+    # Of a message that found no server at once, the other recipients came with it, a moment before.
     at_once = F.col("down") & (F.col("attempt") == 1) & (F.col("start") - F.col("received") < MINUTE)
     began = F.when(at_once, F.col("received")).when(F.col("down"), F.col("start"))
     summed = runs.groupBy(*_LANE, "run").agg(

@@ -99,7 +99,7 @@ def _connections(tried: DataFrame) -> DataFrame:
         "site", "source", "off", "taken", F.floor(F.col("start") / F.lit(DAY_MS)).alias("day"),
         F.inline(F.array(begins, ends)),
     )  # fmt: skip
-    # Days keep what one task has to sort small; who is under way at midnight is missed.
+    # Days keep what one task has to sort small; attempts under way at midnight are missed.
     before = Window.partitionBy("site", "source", "day").orderBy("at", "order").rowsBetween(
         Window.unboundedPreceding, -1
     )  # fmt: skip
@@ -109,7 +109,7 @@ def _connections(tried: DataFrame) -> DataFrame:
 
 
 def _periods(tried: DataFrame, measure: str, span: int) -> DataFrame:
-    """In each minute or hour, how many were taken up, and whether anybody was put off."""
+    """In each minute or hour, how many were taken up, and whether any was put off."""
     periods = tried.groupBy("site", "source", F.floor(F.col("start") / F.lit(span)).alias("period")).agg(
         F.count_if("taken").alias("value"), F.max("off").alias("off")
     )

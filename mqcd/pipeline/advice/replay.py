@@ -2,7 +2,7 @@
 
 The model is a lane of the server's (docs/scheduling.md) and one thing that happens to it: an attempt fails
 if and only if it begins in one of the outages of its site. From the first such failure on the site is known
-to be dead: nobody is tried but one recipient as its probe, after a minute, then each time after twice as
+to be dead: no recipient is tried but one as its probe, after a minute, then each time after twice as
 long, never longer than the first retry delay. A recipient that is tried in vain waits for the next probe, at
 most to the age limit, and may be it again; the others wait untried, and are given up at their age limit by
 the failure of the last probe. A probe that gets through lets all that wait go.
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def waited(first: int, limit: int, end: int) -> int:
-    """How long somebody waited who never got through, ms; the record ends at `end`."""
+    """How long a recipient waited that never got through, ms; the record ends at `end`."""
     return max(min(limit, end) - first, 0)
 
 
@@ -87,12 +87,12 @@ class _Lane:
         self._outages = outages
         self._begins = [each.begin for each in outages]
         self._next = 0
-        """The first of those who have not come yet."""
+        """The first recipient that has not come yet."""
         self._later: list[tuple[int, int, int]] = []
-        """Who was tried in vain: when due again, number, attempts so far."""
+        """Recipients that were tried in vain: when due again, number, attempts so far."""
         self._dead = False
         self._free = 0
-        """Nobody is tried before this time: of a dead site, but for its probe then."""
+        """No recipient is tried before this time; the one that is then is the probe of a dead site."""
         self._delay = 0
         """Time between the last two probes."""
         self._attempts = self._through = 0
@@ -112,7 +112,7 @@ class _Lane:
         return Outcome(attempts=self._attempts, through=self._through, wait=self._wait)
 
     def _try(self, number: int, tries: int, at: int) -> None:
-        """An attempt while nobody else's is under way."""
+        """An attempt while no other is under way."""
         outage = self._outage(at)
         if outage is None:
             self._deliver(number, at)
@@ -129,7 +129,7 @@ class _Lane:
         self._dead = True
 
     def _fail_others(self, answered: int) -> None:
-        """Those who come while the first attempt has not failed yet."""
+        """The recipients that come while the first attempt has not failed yet."""
         for _ in range(AT_ONCE - 1):
             due = self._due()
             if due is None or due >= min(answered, self._end):
@@ -153,10 +153,10 @@ class _Lane:
             due = min(answered + delay, self._free, max(limit, answered + LAST_CHANCE_MS))
             heapq.heappush(self._later, (due, number, tries + 1))
 
-    # ------------------------------------------------------------ who is next
+    # ------------------------------------------------------------ which one is next
 
     def _due(self) -> int | None:
-        """When the next one is to be tried, were it not for a dead site; None: nobody is left."""
+        """When the next one is to be tried, were it not for a dead site; None: none is left."""
         came = self._mail.first[self._next] if self._next < len(self._mail) else None
         later = self._later[0][0] if self._later else None
         if came is None or later is None:

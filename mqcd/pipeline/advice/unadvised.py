@@ -1,4 +1,4 @@
-"""What was looked at and not advised, and why: so that nobody takes silence for health. Pure."""
+"""What was looked at and not advised, and why: silence alone would look like health. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who is stuck: recipients in the queue who were due long ago and are still there, by the queue's own word.
+"""Stuck recipients: those in the queue that were due long ago and are still there, by the queue's own files.
 
-Who and since when comes from the queue's files; what is said of them from the tables, where addresses are
-hashed if those of the events are.
+Which they are and since when comes from the queue's files; their details from the tables, where addresses
+are hashed if those of the events are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Stuck:
 
 
 def overdue(homes: DataFrame, before: int) -> DataFrame:
-    """Those of the queue's recipients (as the source `mqc` gives them) who were due before a time, ms.
+    """Those of the queue's recipients (as the source `mqc` gives them) that were due before a time, ms.
 
     Held mail and failed mail that waits for its report are due at no time.
     """

@@ -111,10 +111,10 @@ def first_attempts(figures: Figures) -> Markup:
 
 
 def queue_age(figures: Figures) -> Markup:
-    """Who waited, and for how long."""
+    """The recipients that waited, and for how long."""
     waiting = figures.waiting
     if not waiting:
-        return _nothing("Who waited in the queue", "Nobody waited at the end of any hour.")
+        return _nothing("Waiting in the queue", "No recipient waited at the end of any hour.")
     step = waiting[1].at - waiting[0].at if len(waiting) > 1 else HOUR_MS
     axis = Axis(first=waiting[0].at, width=max(step, HOUR_MS), count=len(waiting))
     series = [
@@ -132,7 +132,7 @@ def queue_age(figures: Figures) -> Markup:
         f"At the end {plural(last, 'recipient')} waited; at most {number(most)}. Counted at the end of hours."
     )
     drawn = charts.stacked(series, axis, charts.linear(most), shown=_count)
-    return _figure("Who waited in the queue, by age", said, series, axis, [drawn], _count)
+    return _figure("Waiting in the queue, by age", said, series, axis, [drawn], _count)
 
 
 # ---------------------------------------------------------------- their frame

@@ -55,7 +55,7 @@ class Moment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """Who waited at the end of an hour."""
+    """The recipients that waited at the end of an hour."""
 
     at: int
     """The hour's beginning."""
@@ -137,7 +137,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Named:
-    """A recipient that somebody should look at."""
+    """A recipient for an operator to look at."""
 
     name: str
     """SPID/QID."""
@@ -214,4 +214,4 @@ class Figures:
     duplicates: Listing[Named] = field(default_factory=Listing)
     stuck: Listing[Named] = field(default_factory=Listing)
     overdue_ms: int = OVERDUE_MS
-    """How long after they were due; 0: nobody was looked for."""
+    """How long after they were due; 0: they were not looked for."""

@@ -1,4 +1,4 @@
-"""The tables of the page: sites, replies, senders, and recipients that somebody should look at. Pure."""
+"""The tables of the page: sites, replies, senders, and recipients for an operator to look at. Pure."""
 
 from __future__ import annotations
 
@@ -131,10 +131,10 @@ def replies(figures: Figures) -> Markup:
 
 
 def senders(figures: Figures) -> Markup:
-    """Who gave us most."""
+    """The senders with most recipients."""
     listing = figures.senders
     if not listing.rows:
-        return card("Senders", absent="Nobody sent anything.", wide=True)
+        return card("Senders", absent="No message was sent.", wide=True)
     columns = (
         Column(name="sender"),
         Column(name="messages", kind="n"),
@@ -163,26 +163,26 @@ def stuck(figures: Figures) -> Markup:
     late = duration(figures.overdue_ms)
     by_queue, by_events = "ago, and still in the queue", "before the newest event, and not finished since"
     said = f"Due more than {late} {by_queue if figures.account else by_events}."
-    nobody = (
-        f"Nobody was due for more than {late}."
+    absent = (
+        f"No recipient was due for more than {late}."
         if figures.overdue_ms
-        else "The watchdog is off: nobody was looked for."
+        else "The watchdog is off: none were looked for."
     )
-    return _people("Stuck recipients", figures.stuck, said, nobody)
+    return _people("Stuck recipients", figures.stuck, said, absent)
 
 
 def duplicates(figures: Figures) -> Markup:
-    """Who may have mail twice."""
+    """Recipients that may have a message twice."""
     said = (
         "A crash left an attempt's outcome unknown, or a connection broke after the final dot, "
         "and a later attempt was a delivery."
     )
-    return _people("Maybe delivered twice", figures.duplicates, said, "Nobody.")
+    return _people("Maybe delivered twice", figures.duplicates, said, "None.")
 
 
-def _people(title: str, listing: Listing[Named], said: str, nobody: str) -> Markup:
+def _people(title: str, listing: Listing[Named], said: str, absent: str) -> Markup:
     if not listing.total:
-        return card(title, absent=nobody, wide=True)
+        return card(title, absent=absent, wide=True)
     columns = (
         Column(name="recipient, SPID/QID"),
         Column(name="site", kind="name"),

@@ -11,7 +11,7 @@ from mqcd.pipeline.report.words import duration, moment, number, plural, share
 
 
 def summary(figures: Figures) -> list[str]:
-    """What somebody wants to know who does not open the file."""
+    """The report in a few lines, for the terminal."""
     found = verdict(figures)
     lines = [f"{found.title}. {found.said}".strip()]
     coverage, total = figures.coverage, figures.total

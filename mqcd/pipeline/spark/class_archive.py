@@ -114,7 +114,7 @@ class Archive:
         return self._directory / f"{self._key}-{size}{_SUFFIX}"
 
     def _kept(self) -> Path | None:
-        """The one there is, whole and nobody else's: Java runs what is in there."""
+        """The one there is, whole and owned by this user: Java runs what is in there."""
         if not self._directory.is_dir():
             return None
         here = self._directory.stat()
@@ -176,7 +176,7 @@ def starting_from(archive: Archive | None, *, make: bool, keeping: Callable[[], 
         yield options
     except BaseException:
         if archive is not None and archive.making:
-            # Else it would write one that nobody waits for.
+            # Else it would write one that is not waited for.
             java.kill()
             archive.abandon()
         raise

@@ -2,7 +2,7 @@
 
 Java warns of a module that Spark itself asks for, and nothing can be set against that: its standard error
 comes through a pipe, which leaves this line out. Under spark-submit, where Java runs already, logging is made
-that of `log4j2.properties`, unless somebody chose another.
+that of `log4j2.properties`, unless another is set.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _NEEDS = {"pyspark": (4, 5), "pyarrow": (15, None), "pandas": (2, 3), "jinja2": 
 
 
 class PipelineUnavailable(MqcdError):
-    """Spark cannot run here: a package or Java is missing. Fault: who set the machine up."""
+    """Spark cannot run here: a package or Java is missing. Fault: the machine's set-up."""
 
 
 def check_packages(versions: Mapping[str, str] | None = None) -> None:

@@ -171,7 +171,7 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
         return _as_submitted(builder.getOrCreate(), settings)
     address = os.environ["SPARK_LOCAL_IP"]
     if is_the_packages():
-        # Nobody has put anything in front.
+        # Nothing is put in front by the environment.
         settings = {_CLASS_PATH: os.pathsep.join(map(str, in_front()))} | dict(settings)
     settings = {
         "spark.app.name": name,
@@ -186,7 +186,7 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
 
 
 def _is_ours(settings: Mapping[str, str]) -> bool:
-    """Whether nobody else says how Java starts."""
+    """Whether nothing else sets how Java starts."""
     return (
         not {_OPTIONS, _CLASS_PATH} & settings.keys() and is_the_packages() and _SUBMITTED not in os.environ
     )

@@ -4,7 +4,7 @@ A batch writes into staging; then its commit is written, whole and durable: whic
 go, and which event files are in the tables from now on. Only then is anything moved. So a writer killed
 before the commit has done nothing, and one killed after it is finished by the next one that opens
 the tables: moves and removals can be repeated. Each attempt at a batch has a staging directory of its own,
-so that executors that outlive their driver for a while write where nobody looks.
+so that executors that outlive their driver for a while write where nothing is read.
 
 A reader holds `_moves` shared (`still`), and sees all of a commit or nothing of it; the writer waits for
 that, for a minute at most. A writer that is killed between two moves leaves them to the next one: until then

@@ -25,7 +25,7 @@ def _hour(column: str) -> Column:
 
 
 def queue_age(recipients: DataFrame, first: int, last: int, now: int) -> DataFrame:
-    """A row for each hour from `first` to `last` (hours since 1970), node and age, where anybody waited.
+    """A row for each hour from `first` to `last` (hours since 1970), node and age, where recipients waited.
 
     Of the hour that is not over at `now`, ms, it says how old mail is then.
     """

@@ -1,4 +1,4 @@
-"""How many events the workers have read so far, for people who wait.
+"""How many events the workers have read so far, for a progress line.
 
 Each task keeps a file of two numbers below a directory that driver and workers share; nothing depends on it.
 """

@@ -102,7 +102,7 @@ def _write(parts: Parts, waiting: list[pa.Table]) -> list[str]:
         damaged = rows.filter(pc.is_valid(rows["damage"])).select(DAMAGED)
         parts.write(incoming("damaged", NEVER), damaged)
     # Between acceptance and end nothing is missing in files of a series that follow one another; should
-    # they not, then what comes from elsewhere finds a recipient who was finished already.
+    # they not, then what comes from elsewhere finds a recipient that was finished already.
     recipients = folded(of_events(events))
     is_open = recipients["open"]
     parts.write(STATES, recipients.filter(is_open).select(STATE.names))

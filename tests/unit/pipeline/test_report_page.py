@@ -140,7 +140,7 @@ def test_a_period_without_an_attempt_is_drawn_too() -> None:
     bare = replace(figures(), worst=(), classes=(), sites=none, replies=none, senders=none, waiting=())
     said = Reader(page(bare)).said
     assert "Every attempt was a delivery." in said
-    assert "Nobody waited" in said
+    assert "No recipient waited" in said
 
 
 def test_others_are_what_is_left_of_all() -> None:
