@@ -1,15 +1,25 @@
-"""The jobs of one lane in the order of `ranks`, and how many recipients they have. Pure."""
+"""The jobs of one lane in the order in which it serves them, and how many recipients they have. Pure.
+
+They go by priority, without starving any (RFC 6710). Jobs of one priority stand in the order of their
+turns (see `tenants`). The highest priority goes first; but of LOWER_TURN turns in a row, one goes to the
+first job of the lower ones, if any waits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from mqcd.core.model import Recipient
-from mqcd.deliver.lanes.ranks import Ranks
 from mqcd.deliver.lanes.rates import Limit
 from mqcd.deliver.lanes.tenants import TurnOrder
 from mqcd.deliver.routing.policy import Hop
+
+LOWER_TURN = 8
+"""One in so many turns goes to lower priorities."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,12 +49,107 @@ class Job:
         return self.recipients[0].envelope.priority
 
 
+class Ranks:
+    """Jobs by priority."""
+
+    __slots__ = ("_next", "_rows", "_turns")
+
+    def __init__(self) -> None:
+        self._rows: dict[int, deque[Job]] = {}
+        """By priority; none is empty."""
+        self._next = 0
+        """The priority whose turn it is."""
+        self._turns = 0
+        """How many have gone to the highest priority in a row while a lower one waited."""
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._rows.values()))
+
+    def __iter__(self) -> Iterator[Job]:
+        """The first job first, then by priority and arrival."""
+        return chain.from_iterable(self._rows[priority] for priority in self._order())
+
+    @property
+    def heads(self) -> list[Job]:
+        """The first job of each priority."""
+        return [row[0] for row in self._rows.values()]
+
+    @property
+    def first(self) -> Job:
+        """The job whose turn it is. Raises KeyError where there is none."""
+        return self._rows[self._next][0]
+
+    def append(self, job: Job) -> None:
+        """A new job."""
+        row = self._rows.get(job.priority)
+        if row is not None:
+            if job.order > row[-1].order:
+                row.append(job)
+            else:
+                row.insert(bisect_right(row, job.order, key=_order), job)
+            return
+        self._rows[job.priority] = deque((job,))
+        self._choose()
+
+    def put_back(self, job: Job) -> None:
+        """A job that was taken, before the others of its priority."""
+        self._rows.setdefault(job.priority, deque()).appendleft(job)
+        self._choose()
+
+    def take(self) -> Job:
+        """The first job, out of the queue now. Raises KeyError where there is none."""
+        job = self._rows[self._next].popleft()
+        passed_over = len(self._rows) > 1 and self._next == max(self._rows)
+        self._turns = self._turns + 1 if passed_over else 0
+        self._clear(job.priority)
+        return job
+
+    def take_last(self) -> Job:
+        """The job that would go last. Raises IndexError where there is none."""
+        priority = self._order()[-1]
+        job = self._rows[priority].pop()
+        self._clear(priority)
+        return job
+
+    def remove(self, job: Job) -> None:
+        """Take out a job that waits."""
+        self._rows[job.priority].remove(job)
+        self._clear(job.priority)
+
+    def _clear(self, priority: int) -> None:
+        if not self._rows[priority]:
+            del self._rows[priority]
+        self._choose()
+
+    def _order(self) -> list[int]:
+        """The priorities in the order in which they go now."""
+        if len(self._rows) < 2:
+            return list(self._rows)
+        return [self._next, *sorted(self._rows.keys() - {self._next}, reverse=True)]
+
+    def _choose(self) -> None:
+        rows = self._rows
+        if len(rows) < 2:
+            self._next = next(iter(rows), 0)
+            return
+        self._next = highest = max(rows)
+        if self._turns >= LOWER_TURN - 1:
+            self._next = min(rows.keys() - {highest}, key=lambda priority: rows[priority][0].order)
+
+
+def _order(job: Job) -> tuple[int, int]:
+    return job.order
+
+
 @dataclass(slots=True, eq=False)
 class JobQueue:
     """The waiting jobs of a lane. Each limit on a job counts its recipients while they wait: `Limit.held` is
     changed here alone."""
 
-    jobs: Ranks[Job] = field(default_factory=Ranks)
+    jobs: Ranks = field(default_factory=Ranks)
     waiting: int = 0
     """Recipients in `jobs`."""
     few: int = 0

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.deliver.lanes.ranks import LOWER_TURN, Ranks
+from mqcd.core.model import Envelope, Recipient
+from mqcd.deliver.lanes.jobs import LOWER_TURN, Job, Ranks
+from tests.unit.deliver.lanes.test_scheduling import PLACES
 
 
-@dataclass(eq=False)
-class Item:
-    number: int
-    priority: int = 0
-    turn: int | None = None
-
-    @property
-    def order(self) -> tuple[int, int]:
-        return self.number if self.turn is None else self.turn, self.number
+def job(number: int, priority: int = 0, turn: int | None = None) -> Job:
+    envelope = Envelope(spid=2 * number, sender="a@example.org", received=0, priority=priority)
+    recipient = Recipient(envelope=envelope, size=1, qid=1, address="to@a.example")
+    return Job(PLACES["a"], [recipient], 0, order=(number if turn is None else turn, number))
 
 
-def ranks(*priorities: int) -> Ranks[Item]:
-    made: Ranks[Item] = Ranks()
-    for order, priority in enumerate(priorities):
-        made.append(Item(order, priority))
+def number_of(made: Job) -> int:
+    return made.order[1]
+
+
+def ranks(*priorities: int) -> Ranks:
+    made = Ranks()
+    for number, priority in enumerate(priorities):
+        made.append(job(number, priority))
     return made
 
 
-def drain(made: Ranks[Item]) -> list[int]:
+def drain(made: Ranks) -> list[int]:
     """The orders in which all go."""
     gone = []
     while made:
         first = made.first
         assert made.take() is first
-        gone.append(first.number)
+        gone.append(number_of(first))
     return gone
 
 
@@ -54,8 +53,8 @@ def test_one_turn_in_some_goes_to_lower_priorities() -> None:
 def test_urgent_mail_that_comes_one_by_one_starves_nobody() -> None:
     made = ranks(0)
     for order in range(1, LOWER_TURN + 1):
-        made.append(Item(order, 5))
-        if made.take().number == 0:
+        made.append(job(order, 5))
+        if number_of(made.take()) == 0:
             break
     else:
         raise AssertionError("the lower priority had no turn")
@@ -64,7 +63,7 @@ def test_urgent_mail_that_comes_one_by_one_starves_nobody() -> None:
 
 def test_the_last_to_go_leaves_first_where_room_is_needed() -> None:
     made = ranks(0, 5, -5, 0)
-    assert [made.take_last().number for _ in range(4)] == [2, 3, 0, 1]
+    assert [number_of(made.take_last()) for _ in range(4)] == [2, 3, 0, 1]
     assert not made
 
 
@@ -74,20 +73,20 @@ def test_whatever_is_done_nothing_is_lost(priorities: list[int], actions: list[s
     waiting, count = set(range(len(priorities))), len(priorities)
     for action in actions:
         if action == "t" and made:
-            waiting.discard(made.take().number)
+            waiting.discard(number_of(made.take()))
         elif action == "l" and made:
-            waiting.discard(made.take_last().number)
+            waiting.discard(number_of(made.take_last()))
         elif action == "b" and made:
             made.put_back(made.take())
         elif action == "r" and made:
             last = list(made)[-1]
             made.remove(last)
-            waiting.discard(last.number)
+            waiting.discard(number_of(last))
         elif action == "p":
-            made.append(Item(count, count % 4))
+            made.append(job(count, count % 4))
             waiting.add(count)
             count += 1
-        assert {item.number for item in made} == waiting
+        assert {number_of(each) for each in made} == waiting
         assert len(made) == len(waiting)
         assert not made or next(iter(made)) is made.first
     kept = list(made)
