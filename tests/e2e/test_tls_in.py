@@ -227,6 +227,8 @@ def test_sessions_resume_in_every_shard_and_after_sighup(
     reload(server)
     for _ in range(8):
         assert "Reused, TLSv" in s_client(server, "first", version, "-sess_in", str(kept))
+    assert "New, TLSv" in s_client(server, "in", version, "-sess_out", str(kept))
+    assert "Reused, TLSv" in s_client(server, "in", version, "-sess_in", str(kept))
     assert server.stop() == 0
 
 
