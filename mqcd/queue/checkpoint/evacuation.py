@@ -143,49 +143,42 @@ class Evacuator:
     async def _carry(self, segment: Segment) -> None:
         """Move claimed entries to the current segment: as many as fit in one frame."""
         shard = self._shard
-        lines: list[tuple[JournalEntry, bytes]] = []
-        room = shard.journal.largest_frame
-        for entry in [each for each in segment.entries.values() if each.state is State.CLAIMED]:
-            room -= ENTRY_HEAD + entry.length
-            if lines and (room < 0 or len(lines) == AT_ONCE):
-                break
-            lines.append((entry, await shard.raw_line(entry)))
-        # While others were read, some may have been settled or given back.
-        lines = [each for each in lines if each[0].segment is segment and each[0].state is State.CLAIMED]
-        carried = [entry for entry, _ in lines]
-        frame_entries = [
-            Entry(
-                Mark.CARRIED,
-                ALIVE | (BEGUN if entry.begun else 0),
-                segment.number,
-                entry.ordinal,
-                entry.content,
-                line,
-            )
-            for entry, line in lines
-        ]
-        for entry in carried:
+        carried = [(entry, _carried(entry, line)) for entry, line in await self._claimed(segment)]
+        for entry, _ in carried:
             entry.on(Event.CARRY)
 
-        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
-            for entry, frame_entry in zip(carried, frame_entries, strict=True):
-                shard.entries.move(entry, segment, ordinal, body + ENTRY_HEAD, len(frame_entry.line))
+        def landed() -> None:
+            for entry, _ in carried:
                 if entry.state is State.CARRYING:
                     entry.on(Event.CARRIED)
+
+        def placed(target: Segment, ordinal: int, body: int, _sequence: int) -> None:
+            for entry, frame_entry in carried:
+                shard.entries.move(entry, target, ordinal, body + ENTRY_HEAD, len(frame_entry.line))
                 ordinal += 1
                 body += ENTRY_HEAD + len(frame_entry.line)
+            landed()
 
-        body = b"".join(map(pack_entry, frame_entries))
-        at = shard.clock.now()
+        body = b"".join([pack_entry(frame_entry) for _, frame_entry in carried])
         # A frame without entries is written, too: when it is durable, so are the verdicts before it.
-        durable = shard.journal.append(Kind.CARRY, [body], len(frame_entries), at, placed)
+        durable = shard.journal.append(Kind.CARRY, [body], len(carried), shard.clock.now(), placed)
         try:
             with self._writer.carrying(durable):
                 await asyncio.shield(durable)
         finally:
-            for entry in carried:
-                if entry.state is State.CARRYING:
-                    entry.on(Event.CARRIED)
+            landed()
+
+    async def _claimed(self, segment: Segment) -> list[tuple[JournalEntry, bytes]]:
+        """Claimed entries and their lines, as many as fit in one frame."""
+        room = self._shard.journal.largest_frame
+        lines: list[tuple[JournalEntry, bytes]] = []
+        for entry in [each for each in segment.entries.values() if each.state is State.CLAIMED]:
+            room -= ENTRY_HEAD + entry.length
+            if lines and (room < 0 or len(lines) == AT_ONCE):
+                break
+            lines.append((entry, await self._shard.raw_line(entry)))
+        # While others were read, some may have been settled or given back.
+        return [each for each in lines if each[0].segment is segment and each[0].state is State.CLAIMED]
 
     async def _copy(self, move: _Move) -> jobs.Evacuated:
         """C2 and C3, by the helper."""
@@ -360,3 +353,9 @@ class Evacuator:
         shard.journal.resume()
         # Claims that were held back by a full ring may go on.
         shard.notify()
+
+
+def _carried(entry: JournalEntry, line: bytes) -> Entry:
+    """Its part of a CARRY frame."""
+    flags = ALIVE | (BEGUN if entry.begun else 0)
+    return Entry(Mark.CARRIED, flags, entry.segment.number, entry.ordinal, entry.content, line)
