@@ -6,7 +6,7 @@ The cluster index changes only when that frame is durable (`advance`), so it alw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
@@ -15,6 +15,7 @@ from pathlib import Path
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import BY_DUE, Area
 from mqcd.disk.durable import Disk
+from mqcd.queue.clusters.earlier_dues import Chosen, EarlierDues, Request
 from mqcd.queue.clusters.file import queue_of, read_from, split_lines
 from mqcd.queue.clusters.quarantine import Stretch, extend, shared
 from mqcd.queue.format import record
@@ -22,10 +23,6 @@ from mqcd.queue.format.frame import IN_SPOOL, Take
 from mqcd.queue.manifest.log import ClusterState
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
-Chosen = Callable[[str], bool] | None
-"""What `choosing.chooser` gives."""
-_MOST_RUSHES = 16
-"""Requests that each line of a cluster is compared with; of more, all lines before their end are due."""
 _OPEN_MAX = 16
 """Clusters whose unread rest is kept in memory."""
 
@@ -64,20 +61,11 @@ class Found:
     """Where the last of these ends in the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rush:
-    """Lines before `end` that are selected are due at `due`, the others there are taken with them."""
-
-    chosen: Chosen
-    due: int
-    end: int
-
-
 class ClusterIndex:
     """All clusters of a shard.
 
-    `look` and `read` run in threads and may write only `_rest`; they read `clusters`, `_latest` and
-    `_rushes`, which change on the event loop alone. `add` corrects what a thread has read too early.
+    `look` and `read` run in threads and may write only `_rest`; they read `clusters` and `_earlier`, which
+    change on the event loop alone. `add` corrects what a thread has read too early.
     """
 
     def __init__(self, disk: Disk, root: Path) -> None:
@@ -99,22 +87,14 @@ class ClusterIndex:
         self._reserved: set[str] = set()
         """Clusters that are being divided or taken whole: no claim reads them."""
         self._rest: dict[str, tuple[int, bytes]] = {}
-        self._latest: dict[str, int] = {}
-        """When the last record of a cluster is due, for those whose lines say a later time."""
-        self._rushes: dict[str, list[_Rush]] = {}
-        self._coming: dict[int, list[tuple[Chosen, int]]] = {}
-        """By segment that is being evacuated: what of it is due from when on."""
+        self._earlier = EarlierDues()
         self._notes: list[dict[str, Collection[str]]] = []
         """What `noting_divisions` gives."""
 
     def add(self, state: ClusterState) -> None:
         """A cluster exists now, or has a new state."""
         # A thread may have read it before due times were brought forward, or lines were expedited.
-        due = min(
-            self._latest.get(state.name, state.due),
-            *(rush.due for rush in self._rushes.get(state.name, ()) if rush.end > state.cursor),
-            state.due,
-        )
+        due = self._earlier.first_due(state)
         if state.due > due:
             state = replace(state, due=due)
         self.clusters[state.name] = state
@@ -144,7 +124,7 @@ class ClusterIndex:
         for state in list(self.clusters.values()):
             # The end of a grace is no delay of the schedule, and may lie further ahead.
             if state.area is Area.DEFERRED and state.left and state.due_last > latest:
-                self._latest[state.name] = min(latest, self._latest.get(state.name, latest))
+                self._earlier.bring_forward(state.name, latest)
                 if state.due > latest:
                     self.add(replace(state, due=latest))
 
@@ -180,11 +160,7 @@ class ClusterIndex:
         state = self.clusters.get(name)
         if state is None or not state.left or state.area is not Area.DEFERRED:
             return
-        rushes = [*self._rushes.get(name, ()), _Rush(chosen, due, end)]
-        if len(rushes) > _MOST_RUSHES:
-            # Some are tried unasked; else those of the first request would not be, though it was answered.
-            rushes = [_Rush(None, due, max(rush.end for rush in rushes))]
-        self._rushes[name] = rushes
+        self._earlier.expedite(name, Request(chosen, due, end))
         if state.due > due:
             self.add(replace(state, due=due))
 
@@ -194,7 +170,7 @@ class ClusterIndex:
             for name in self.of_segment(segment.number):
                 self.expedite(name, chosen, due, self.clusters[name].size)
         else:
-            self._coming.setdefault(segment.number, []).append((chosen, due))
+            self._earlier.expedite_moved(segment.number, chosen, due)
 
     def of_segment(self, number: int) -> set[str]:
         """The clusters that an evacuation has made of a segment."""
@@ -202,11 +178,11 @@ class ClusterIndex:
 
     def arrived(self, states: Iterable[ClusterState], segment: int) -> None:
         """A segment has become these clusters."""
+        requests = self._earlier.pop_moved(segment)
         for state in states:
             self.add(state)
-            for chosen, due in self._coming.get(segment, ()):
+            for chosen, due in requests:
                 self.expedite(state.name, chosen, due, state.size)
-        self._coming.pop(segment, None)
 
     def next_due(self, area: Area = Area.DEFERRED) -> int | None:
         """When the first record of an area's clusters is due, ms."""
@@ -274,17 +250,13 @@ class ClusterIndex:
         """
         for note in self._notes:
             note[name] = [state.name for state in (*changed, *rest)]
-        rushes = self._rushes.pop(name, ())
-        latest = self._latest.pop(name, None)
+        earlier = self._earlier.pop(name)
         self.advance(replace(self.clusters[name], cursor=self.clusters[name].size, left=0, octets=0))
         for state in changed:
             self.advance(state)
         for state in rest:
-            if latest is not None:
-                self._latest[state.name] = latest
+            self._earlier.inherit(state, earlier)
             self.advance(state)
-            for rush in rushes:
-                self.expedite(state.name, rush.chosen, rush.due, state.size)
 
     def read(self, name: str, room: int, now: int, most: int) -> Taken:
         """Up to `room` records from the cluster's cursor that are due at `now`, in not much more than `most`
@@ -296,27 +268,24 @@ class ClusterIndex:
         data = self._lines_of(state)
         short = len(data) < state.size - state.cursor
         by_due = state.area in BY_DUE
-        latest = self._latest.get(name, state.due_last)
-        rushes = self._rushes.get(name, [])
-        rush_end = max((rush.end for rush in rushes), default=0)
+        earlier = self._earlier.of(state)
         lines: list[tuple[bytes, record.Glance]] = []
         damaged: list[Stretch] = []
         used = octets = 0
         # The next claim shall meet the end of a file that is too short.
-        next_due = state.due if short else latest
+        next_due = state.due if short else earlier.latest
         for raw in split_lines(data):
+            at = state.cursor + used
             try:
                 glance = record.sound(raw)
             except DecodeError:
-                extend(damaged, state.cursor + used, raw)
+                extend(damaged, at, raw)
                 used += len(raw)
                 continue
-            glance.due = min(glance.due, latest)
-            rushed = state.cursor + used < rush_end
-            if rushed and glance.due > now:
-                glance.due = _rushed(rushes, state.cursor + used, raw, glance.due)
-            if len(lines) >= room or used >= most or (by_due and glance.due > now and not rushed):
-                next_due = min(glance.due, now) if rushed else glance.due
+            glance.due = earlier.due(at, raw, glance.due, now)
+            taken_along = at < earlier.end
+            if len(lines) >= room or used >= most or (by_due and glance.due > now and not taken_along):
+                next_due = min(glance.due, now) if taken_along else glance.due
                 break
             lines.append((raw, glance))
             used += len(raw)
@@ -372,8 +341,7 @@ class ClusterIndex:
         for name in ended:
             self._offer_not(name)
             self.clusters.pop(name, None)
-            self._latest.pop(name, None)
-            self._rushes.pop(name, None)
+            self._earlier.pop(name)
         for name, state in changed.items():
             if self.clusters.get(name) in (None, state):
                 self.changed.discard(name)
@@ -391,13 +359,6 @@ def _count(state: ClusterState, cursor: int, taken: int, damaged: bool, rest: by
     if damaged and cursor + len(rest) >= state.size:
         left = min(left, sum(1 for _ in split_lines(rest)))
     return max(1, left)
-
-
-def _rushed(rushes: Sequence[_Rush], at: int, raw: bytes, due: int) -> int:
-    """When a line is due that begins at `at`, and says `due`."""
-    text = record.verify(raw)
-    times = [each.due for each in rushes if at < each.end and (each.chosen is None or each.chosen(text))]
-    return min([due, *times])
 
 
 def entry_of(glance: record.Glance) -> JournalEntry:

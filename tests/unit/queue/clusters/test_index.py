@@ -90,7 +90,7 @@ async def test_a_cancelled_claim_waits_for_its_thread(rig: Rig, monkeypatch: pyt
     assert ended.is_set()
 
 
-async def test_a_replaced_cluster_ends_and_the_rest_keeps_its_rushes(rig: Rig) -> None:
+async def test_a_replaced_cluster_ends_and_the_rest_stays_expedited(rig: Rig) -> None:
     name = await put_off(rig)
     index, now = rig.shard.cluster_index, rig.clock.now()
     old = index.clusters[name]
