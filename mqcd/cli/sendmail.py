@@ -44,7 +44,7 @@ def sendmail(place: Place, words: tuple[str, ...]) -> int:
     -R full|hdrs  what reports return; -V TEXT marks them
     -B TYPE       7BIT or 8BITMIME
     -bs           speak SMTP on standard input and output
-    -bp           list the queue; -q tries all of it
+    -bp           list the queue; -q tries all of it, -qRTEXT what is for recipients with TEXT
     -v            show the dialogue
     --var DIR     the server's %DIRVAR%  [MQCD_VAR]
 

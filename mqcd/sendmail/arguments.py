@@ -17,6 +17,8 @@ _IGNORED_VALUES = "ACDdehLMpX"
 _ATTACHED = "dqA"
 """The value of these, if any, stands behind the letter, and is never the next word."""
 _TAKES_VALUE = f"bcBfFNoOrRV{_IGNORED_VALUES}"
+_CHOOSES = {"I": ("--spid", "{}"), "R": ("--recipient", "*{}*"), "S": ("--sender", "*{}*")}
+"""By letter behind -q, the flag of `mqcd queue retry` that selects the same, and its value."""
 _LONG = {"--conf": "conf", "--var": "var"}
 _MODES = {"a": DELIVER, "m": DELIVER, "s": SMTP, "p": LIST, "i": NOTHING}
 _NOT_HERE = {
@@ -41,6 +43,8 @@ class Asked:
     mode: str = DELIVER
     flush: bool = False
     """-q: try what waits."""
+    chosen: dict[str, str] = field(default_factory=dict)
+    """-qI, -qR, -qS: of that only this, as flags of `mqcd queue retry`."""
     recipients: list[str] = field(default_factory=list)
     from_header: bool = False
     """-t: recipients stand in the message too."""
@@ -113,6 +117,14 @@ def _flush(asked: Asked, letter: str, value: str) -> None:
     if value[:1].isdigit():
         raise BadUsage("-q with an interval: the server tries what waits by itself; start it by `mqcd run`")
     asked.flush = True
+    letter, text = value[:1], value[1:]
+    if letter in _CHOOSES:
+        if not text:
+            raise BadUsage(f"-q{letter} needs a value behind it")
+        flag, part = _CHOOSES[letter]
+        asked.chosen[flag] = part.format(text)
+    elif value not in ("", "f"):
+        raise BadUsage(f"-q{value}: only -q, -qf, -qI, -qR and -qS")
 
 
 def _flag(asked: Asked, letter: str) -> None:

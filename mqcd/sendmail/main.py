@@ -58,7 +58,7 @@ def run(words: Sequence[str], commands: Commands) -> int:
     if asked.mode == LIST or asked.flush:
         line = ["queue", "ls"] if asked.mode == LIST else ["queue", "retry"]
         place = [word for pair in (("-c", asked.conf), ("--var", asked.var)) if pair[1] for word in pair]
-        return commands([*place, *line])
+        return commands([*place, *line, *(word for flag in asked.chosen.items() for word in flag)])
     if asked.mode == SMTP:
         return _speak(_directory(asked))
     return _send(asked)

@@ -55,7 +55,7 @@ Key = tuple[int, int]
 Result = TypeVar("Result")
 
 DOMAINS = ("one.example", "two.example", "three.example")
-ACTIONS = (Action.HOLD, Action.RELEASE, Action.REMOVE, Action.REDIRECT, Action.RESCHEDULE)
+ACTIONS = tuple(each for each in Action if each is not Action.UNDO)
 AMENDMENTS = (
     Verb.HELD,
     Verb.RELEASED,
@@ -414,7 +414,9 @@ class OperatedMachine(LedgerMachine):
         name = f"{action}-{len(self._batches)}"
         self._batches.append(name)
         target = "moved@three.example" if action is Action.REDIRECT else ""
-        self._apply(batch(action, self.post, id=name, target=target), Selection(spid=spid))
+        report = action is Action.BOUNCE
+        order = batch(action, self.post, id=name, target=target, report=report)
+        self._apply(order, Selection(spid=spid))
 
     @precondition(lambda self: bool(self._batches))
     @rule(data=st.data())

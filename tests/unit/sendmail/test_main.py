@@ -186,6 +186,8 @@ def test_the_queue_is_listed_by_its_own_command(tmp_path: Path) -> None:
 
     assert (run(["-bp"], commands), run(["-q", "--var", "/v"], commands)) == (1, 1)
     assert lines == [["queue", "ls"], ["--var", "/v", "queue", "retry"]]
+    run(["-qRb.example"], commands)
+    assert lines[-1] == ["queue", "retry", "--recipient", "*b.example*"]
 
 
 def test_the_dialogue_is_shown(
