@@ -283,11 +283,11 @@ class Front:
         order = replace(order, batch=batch)
         if order.selection.limit is None:
             parts = dict.fromkeys(self._paths, order)
-            return merging.batch(_values(await self._ordered(request, parts, dry_run), whole=True))
+            return merging.batch(_parts(await self._ordered(request, parts, dry_run), batch.id))
         counted = await self._counted(request, order, order.selection.limit)
         if not dry_run:
             parts = {shard: _limited(order, each["changed"]) for shard, each in counted.items()}
-            counted = dict(enumerate(_values(await self._ordered(request, parts, False), whole=True)))
+            counted = dict(enumerate(_parts(await self._ordered(request, parts, False), batch.id)))
         return merging.batch(list(counted.values()))
 
     async def _ordered(self, request: Request, parts: Mapping[int, Order], dry_run: bool) -> Replies:
@@ -412,6 +412,15 @@ def _values(replies: Replies, *, whole: bool = False) -> list[Any]:
     if not good or (whole and len(good) < len(replies)):
         raise Unanswered(replies)
     return [json.loads(reply.body) for reply in good]
+
+
+def _parts(replies: Replies, batch: str) -> list[Any]:
+    """What all shards answer to their parts of a batch. Raises Unanswered, which names the batch where others
+    have begun it."""
+    began = sum(reply.good and json.loads(reply.body)["batch"] is not None for reply in replies.values())
+    if 0 < began < len(replies):
+        raise Unanswered(replies, f"{began} shards carry out their part: batch {batch}")
+    return _values(replies, whole=True)
 
 
 def _raise_bad(replies: Replies) -> None:

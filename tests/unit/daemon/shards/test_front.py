@@ -17,7 +17,7 @@ from mqcd.daemon.shards.division import control_path
 from mqcd.daemon.shards.front import Front
 from mqcd.net.clock import SystemClock
 from mqcd.net.control.socket_file import ControlSocket
-from mqcd.ops.http.server import Answer, HttpServer, Pages, Request, Search
+from mqcd.ops.http.server import Action, Answer, HttpServer, Pages, Request, Search
 
 AT = 1_800_000_000_000
 
@@ -37,6 +37,7 @@ class Shard:
             "/v1/count": lambda _: self.answer({"recipients": len(self.rows), "bytes": 1, "oldest": None}),
             "/v1/messages/{spid}": self.message,
             "/v1/messages/{spid}/content": self.content,
+            "/v1/batch": Action(self.begin),
             "/readyz": lambda _: Answer(body=b"ok\n"),
         }
 
@@ -53,6 +54,11 @@ class Shard:
         return self.answer(
             {"rows": rows[:limit], "next": str(int(rows[limit]["spid"], 16)) if more else None}
         )
+
+    def begin(self, request: Request) -> Answer:
+        fields = json.loads(request.body)
+        self.batch = None if fields["dry_run"] else fields["id"]
+        return self.answer({"batch": self.batch})
 
     def message(self, request: Request) -> Answer:
         from http import HTTPStatus
@@ -92,11 +98,13 @@ async def served(directory: Path, *shards: Shard | None) -> AsyncIterator[Front]
             socket.close()
 
 
-async def asked(front: Front, path: str, query: str = "", **names: str) -> Answer:
+async def asked(front: Front, path: str, query: str = "", body: bytes = b"", **names: str) -> Answer:
     page = front.for_commands()[path]
-    page = page.page if isinstance(page, Search) else page
+    page = page.page if isinstance(page, Search | Action) else page
     assert callable(page)
-    request = Request(method="GET", path=path.format(**names), query=query, names=names, uid=os.geteuid() + 1)
+    method, uid = "POST" if body else "GET", os.geteuid() + 1
+    target = path.format(**names)
+    request = Request(method=method, path=target, query=query, body=body, names=names, uid=uid)
     answer = page(request)
     return answer if isinstance(answer, Answer) else await answer
 
@@ -132,6 +140,18 @@ async def test_a_count_lacks_none(tmp_path: Path) -> None:
         assert json.loads((await asked(front, "/v1/count")).body)["recipients"] == 3
     async with served(tmp_path, Shard([1, 2]), None) as front:
         assert (await asked(front, "/v1/count")).status == 503
+
+
+async def test_a_batch_that_not_all_shards_take_is_named(tmp_path: Path) -> None:
+    shard = Shard([1])
+    async with served(tmp_path, shard, None) as front:
+        answer = await asked(front, "/v1/batch", body=b'{"action": "hold"}')
+        assert answer.status == 503
+        [silent, more] = answer.body.decode().splitlines()
+        assert silent.startswith("shard 1: ")
+        assert more == f"1 shards carry out their part: batch {shard.batch}"
+        counted = await asked(front, "/v1/batch", body=b'{"action": "hold", "dry_run": true}')
+        assert (counted.status, b"batch" in counted.body) == (503, False)
 
 
 async def test_shards_learn_who_asks(tmp_path: Path) -> None:
