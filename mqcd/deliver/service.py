@@ -307,7 +307,7 @@ class Deliverer:
         if self._recorder.paused:
             return
         if self._terms.halted:
-            # Nobody works on what waits: operators' actions reach it.
+            # It rests in the store, where operators' actions reach it.
             self._recorder.park(table.empty(), 0)
             return
         self._patrol.walk()

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from itertools import compress
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Attempt, Deferred, Phase, Recipient, Settlement, Submission
+from mqcd.core.model import Attempt, Deferred, Delivered, Phase, Recipient, Settlement, Submission
 from mqcd.core.ports import Notifier, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.smtp.dsn import notify_of
+from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Give
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.replying import Effect, by_rules
@@ -45,11 +48,6 @@ class Settling:
         self.on_effect: Callable[[Effect], None] = _ignore
         """Hears what replies mean for a destination."""
 
-    @property
-    def judges(self) -> bool:
-        """Whether there are reply rules."""
-        return bool(self._terms.settings.rules)
-
     def judge(self, outcome: Outcome, hop: Hop, domain: str) -> Outcome:
         """The outcome of an attempt by the reply rules."""
         outcome, effect = by_rules(self._terms.settings.rules, outcome, domain, hop.destination)
@@ -71,6 +69,43 @@ class Settling:
     def unavailable(self, error: StoreUnavailable) -> None:
         """The store failed; delivery pauses."""
         self._recorder.unavailable(error)
+
+    def settle_each(
+        self,
+        job: Job,
+        outcomes: Sequence[Outcome],
+        ended_in: Callable[[Phase], Attempt],
+        now: int,
+        *,
+        dsn: bool,
+    ) -> None:
+        """Verdicts on a job's recipients by their outcomes, read at wall time `now`; `ended_in` gives the
+        details of the attempt. `dsn`: the next hop reports deliveries where the sender wants that, so this
+        server does not (RFC 3461, 5.2.3)."""
+        may_expire, schedule = self._store.may_expire(), job.hop.policy.schedule
+        settlements: list[Settlement] = []
+        asked = ""
+        for recipient, outcome in zip(job.recipients, outcomes, strict=True):
+            if self._terms.settings.rules:
+                outcome = self.judge(outcome, job.hop, recipient.domain)
+            attempt = ended_in(outcome.phase)
+            verdict = verdict_on(recipient, outcome, attempt, schedule, now, may_expire=may_expire)
+            settlements.append(Settlement(recipient=recipient, verdict=verdict))
+            asked += recipient.dsn
+        if "SUCCESS" in asked and self.notifier is not None and not dsn:
+            settlements = self._reported(settlements, job.hop.policy.lmtp)
+        self.record(settlements)
+
+    def _reported(self, settlements: list[Settlement], final: bool) -> list[Settlement]:
+        """Have deliveries recorded with the reports that their senders want; returns the other verdicts."""
+        wanted = [
+            isinstance(each.verdict, Delivered) and "SUCCESS" in notify_of(each.recipient.dsn)
+            for each in settlements
+        ]
+        self.report(
+            list(compress(settlements, wanted)), lambda notifier, some: notifier.delivered(some, final)
+        )
+        return [each for each, is_wanted in zip(settlements, wanted, strict=True) if not is_wanted]
 
     def settle_all(
         self,

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
-from mqcd.core.model import Attempt, Body, Delivered, Phase, Recipient, Settlement
+from mqcd.core.model import Attempt, Body, Phase, Recipient
 from mqcd.core.ports import Clock, Content, QueueStore
 from mqcd.core.queueing.spid import format_spid
-from mqcd.core.smtp.dsn import notify_of
 from mqcd.deliver.connection.link import CHUNK, GONE, Link
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.smtp.client import SmtpClient
 from mqcd.deliver.smtp.exchange import Transaction
 from mqcd.deliver.smtp.states import State
-from mqcd.deliver.verdicts import verdict_on
 
 _log = logging.getLogger("mqcd.deliver")
 
@@ -86,7 +84,9 @@ async def transact(
     if link.transactions and _stale(smtp):
         return End.STALE
     link.transactions += 1
-    _settle(store, clock, settling, link, job, started)
+    took, now = clock.monotonic() - started, clock.now()
+    ended_in = _attempts(link, job, took, now)
+    settling.settle_each(job, smtp.outcomes, ended_in, now, dsn="DSN" in smtp.extensions)
     if smtp.state is State.ENDED:
         return End.OVER if smtp.answered and not _broken(smtp) else End.BROKEN
     return End.KEPT if smtp.state is State.READY else End.OVER
@@ -184,54 +184,29 @@ async def _beyond_ascii(store: QueueStore, recipient: Recipient, *, headers_only
         content.close()
 
 
-def _settle(store: QueueStore, clock: Clock, settling: Settling, link: Link, job: Job, started: int) -> None:
-    """Verdicts from outcomes; recipients with the same outcome share its values."""
-    ended = clock.monotonic()
-    now = clock.now()
-    may_expire = store.may_expire()
+def _attempts(link: Link, job: Job, took: int, now: int) -> Callable[[Phase], Attempt]:
+    """The details of the attempt at a job, by the phase in which it ended; `now` is wall time."""
     attempts: dict[Phase, Attempt] = {}
-    settlements: list[Settlement] = []
-    asked = ""
-    for recipient, outcome in zip(job.recipients, link.smtp.outcomes, strict=True):
-        if settling.judges:
-            outcome = settling.judge(outcome, job.hop, recipient.domain)
-        attempt = attempts.get(outcome.phase)
+
+    def ended_in(phase: Phase) -> Attempt:
+        attempt = attempts.get(phase)
         if attempt is None:
-            attempt = attempts[outcome.phase] = Attempt(
+            attempt = attempts[phase] = Attempt(
                 destination=job.hop.destination.name,
                 zone=job.hop.policy.zone,
-                phase=outcome.phase,
+                phase=phase,
                 remote_host=link.host,
                 remote_addr=link.address,
                 source_addr=link.source,
                 tls=link.tls,
                 connect_ms=link.connect_ms if link.transactions == 1 else 0,
-                attempt_ms=ended - started,
+                attempt_ms=took,
                 at=now,
                 session=link.session,
             )
-        verdict = verdict_on(recipient, outcome, attempt, job.hop.policy.schedule, now, may_expire=may_expire)
-        settlements.append(Settlement(recipient=recipient, verdict=verdict))
-        asked += recipient.dsn
-    if "SUCCESS" in asked and settling.notifier is not None:
-        settlements = _settle_reported(settling, link, job.hop.policy.lmtp, settlements)
-    settling.record(settlements)
+        return attempt
 
-
-def _settle_reported(
-    settling: Settling, link: Link, final: bool, settlements: list[Settlement]
-) -> list[Settlement]:
-    """Settle recipients on whose delivery the sender wants a report that the next hop does not make
-    (RFC 3461, 5.2.3); returns the others."""
-    if "DSN" in link.smtp.extensions:
-        return settlements
-    reported = [
-        each
-        for each in settlements
-        if isinstance(each.verdict, Delivered) and "SUCCESS" in notify_of(each.recipient.dsn)
-    ]
-    settling.report(reported, lambda notifier, some: notifier.delivered(some, final))
-    return [each for each in settlements if not any(each is one for one in reported)]
+    return ended_in
 
 
 def _stale(smtp: SmtpClient) -> bool:

@@ -1,7 +1,7 @@
 """Connects to a host of a destination that accepts mail: hosts by preference, each by its addresses.
 
 Guarantees: at most `MAX_ADDRESSES` are tried. Where TLS is opportunistic (policy `may`, RFC 7435) a host
-whose TLS fails is tried again without it at once, and not asked for it for a while (see `tls_failures`);
+whose TLS fails is tried again without it at once, and not asked for it for CLEAR_MS;
 where TLS is required (encrypt, verify), or offered where a login is configured, nothing goes without it
 (4.7.5), nor where the TLS files of this server cannot be loaded (4.3.5). Where a source address cannot be
 used its zone's next one of the family is. A shortage on this machine ends the search. The outcome without a
@@ -13,6 +13,7 @@ relay).
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -27,12 +28,11 @@ from mqcd.core.errors import (
     TlsFilesUnusable,
 )
 from mqcd.core.model import Attempt, Phase
-from mqcd.core.ports import Dialer, Observer, Resolver
+from mqcd.core.ports import Clock, Dialer, Observer, Resolver
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.options import client_for, options_for
 from mqcd.deliver.connection.timers import Sweep
-from mqcd.deliver.connection.tls_failures import TlsFailures
 from mqcd.deliver.connection.traced import link_of
 from mqcd.deliver.routing.policy import Hop, sources_for
 from mqcd.deliver.routing.routing import Destination, order, unfit
@@ -42,6 +42,10 @@ from mqcd.deliver.terms import Terms
 
 MAX_ADDRESSES = 5
 """Addresses that one attempt tries at most (RFC 5321, 5.1 asks for two)."""
+
+CLEAR_MS = 600_000
+"""Time for which TLS is not tried again."""
+MAX_REMEMBERED = 10_000
 
 _SILENT_MS = 60_000
 
@@ -83,6 +87,24 @@ class _Road:
     source: str
     """Source address; "" = the system's choice."""
     zone: str
+
+
+class TlsFailures:
+    """Addresses whose TLS failed lately, so that not every connection tries it again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: OrderedDict[str, int] = OrderedDict()
+
+    def note(self, address: str) -> None:
+        """Record a TLS failure of this address."""
+        self._until[address] = self._clock.monotonic() + CLEAR_MS
+        self._until.move_to_end(address)
+        if len(self._until) > MAX_REMEMBERED:
+            self._until.popitem(last=False)
+
+    def __contains__(self, address: str) -> bool:
+        return self._until.get(address, 0) > self._clock.monotonic()
 
 
 class Connector:

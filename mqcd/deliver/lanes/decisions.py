@@ -59,7 +59,7 @@ class Short:
 
 
 def is_free(lane: Lane, senders: bool) -> bool:
-    """Whether nothing can hold back the lane's mail, whoever sent it: `holds_back` and `allowed` need not be
+    """Whether nothing can hold back the lane's mail, from any sender: `holds_back` and `allowed` need not be
     asked. Whatever they ask must be named here. `senders`: whether some senders have rates."""
     return not (senders or lane.suspended or lane.share.most or lane.queue.limits)
 

@@ -191,6 +191,7 @@ class LaneTable:
         if why is Why.DEAD:
             after = lane.until_probed(now)
         elif lane.share.most and not (lane.suspended or few):
+            # It may end: half of it is used up.
             lane.share, after = lane.asked(now)
         if why is Why.SHARE:
             self.passing.add(lane)
