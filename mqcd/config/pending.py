@@ -35,6 +35,7 @@ NOT_YET_RESTRICTING = {
 _NO_PART = "mqcd has no such part"
 _NOTIFIED = "mqcd starts at once and does not poll"
 _LATER = "it has no effect yet"
+_TRACED = "mqcd trace shows dialogues"
 _OWN_AUDIT = "audit lines have one format and are written within a second"
 _NO_KEYSTORE = "there are no key stores: use a relay's certfile and keyfile"
 
@@ -53,8 +54,8 @@ NO_EFFECT = {
     f"{_SSL}@certpass": _NO_KEYSTORE_HERE,
     f"{_SSL}@kspath": _NO_KEYSTORE_HERE,
     "mta/queue/deferred_maxignore": "new and due mail always take turns",
-    f"{_SERVER}/transcript": _LATER,
-    f"{_PEERS}/transcript": _LATER,
+    f"{_SERVER}/transcript": _TRACED,
+    f"{_PEERS}/transcript": _TRACED,
     f"{_SERVER}/validate_sender@direction": "domains are looked up forward",
     f"{_SERVER}/validate_recip@direction": "domains are looked up forward",
     f"{_PEERS}/validate_sender@direction": "domains are looked up forward",
@@ -71,7 +72,7 @@ NO_EFFECT = {
     "mta/deliver/interval_error": _NOTIFIED,
     "mta/deliver/delay_start": _NOTIFIED,
     "mta/deliver/maxsenderlife": _LATER,
-    f"{_CLIENT}/transcript": _LATER,
+    f"{_CLIENT}/transcript": _TRACED,
     f"{_CLIENT}/delay_close": _NO_PART,
     f"{_CLIENT}/niobuffers": "mqcd sizes its buffers itself",
     f"{_CLIENT}/nomaxsrvconns": "maxserverconnections always applies",

@@ -38,6 +38,7 @@ _DIALOGUES = (
     "6531-recipient",
     "4865-holduntil-syntax",
     "6710-lowered",
+    "6409-key",
 )
 _RING = JournalSettings(segmentsize=64 << 10, segments=8, inline_max=4 << 10)
 
