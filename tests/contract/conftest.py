@@ -1,4 +1,4 @@
-"""The fixtures of the contract: each test runs once per store, restart tests once per way to restart."""
+"""The fixtures of the contract: each test runs once per store, restart tests also per way to restart."""
 
 from __future__ import annotations
 
@@ -9,21 +9,35 @@ from typing import Any
 import pytest
 
 from mqcd.core.ports import QueueStore
-from tests.contract.harness import HARNESSES, ONLY_IN, WITH_SERVERS, Harness, Restart
+from tests.contract.harness import BOTH_WAYS, HARNESSES, ONLY_IN, WITH_SERVERS, Harness, Restart
 from tests.contract.mail import Post
 
 
-def marked(store: str, *others: object) -> Any:
-    """A parameter; what needs a server is no quick test."""
-    marks = [pytest.mark.slow] if store in WITH_SERVERS else []
-    return pytest.param(store, marks=marks) if not others else pytest.param(*others, marks=marks)
+def marks(store: str) -> list[pytest.MarkDecorator]:
+    """What needs a server is no quick test."""
+    return [pytest.mark.slow] if store in WITH_SERVERS else []
+
+
+def marked(store: str) -> Any:
+    """A parameter with its marks."""
+    return pytest.param(store, marks=marks(store))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    module = metafunc.module.__name__.rpartition(".")[2]
+    stores = [name for name in HARNESSES if module in ONLY_IN.get(name, (module,))]
     if "harness" in metafunc.fixturenames:
-        module = metafunc.module.__name__.rpartition(".")[2]
-        stores = [name for name in HARNESSES if module in ONLY_IN.get(name, (module,))]
         metafunc.parametrize("harness", list(map(marked, stores)), indirect=True)
+    if "restarting" in metafunc.fixturenames:
+        ways = [(name, how) for name in stores for how in _restarts(name, module)]
+        params = [pytest.param(each, marks=marks(each[0]), id=f"{each[0]}-{each[1].value}") for each in ways]
+        metafunc.parametrize("restarting", params, indirect=True)
+
+
+def _restarts(store: str, module: str) -> tuple[Restart, ...]:
+    """The ways in which a module's tests restart a store: a kill, and where it tells them apart each way."""
+    ways = HARNESSES[store][1]
+    return ways if module == "test_restart" or store in BOTH_WAYS else ways[-1:]
 
 
 @pytest.fixture
@@ -43,14 +57,11 @@ def post(store: QueueStore, harness: Harness) -> Post:
     return Post(store, harness.clock)
 
 
-_RESTARTS = {f"{name}-{how.value}": (name, how) for name, (_, ways) in HARNESSES.items() for how in ways}
-
-
-@pytest.fixture(params=[marked(name, each) for each, (name, _) in _RESTARTS.items()])
+@pytest.fixture
 async def restarting(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[tuple[Harness, Restart]]:
-    name, how = _RESTARTS[request.param]
+    name, how = request.param
     harness = HARNESSES[name][0](tmp_path)
     yield harness, how
     await harness.stop()

@@ -45,7 +45,7 @@ from tests.fakes.postgres_server import end_leases, shared_server
 from tests.fakes.redis_server import RedisServer
 from tests.fakes.shared_store import LEASE_MS, SharedStore, SharedWorld
 from tests.fakes.sqlite_store import SqliteStore
-from tests.fakes.workers import InlineScanWorkers
+from tests.fakes.workers import LocalWorkers
 
 SECOND = 1000
 MINUTE = 60 * SECOND
@@ -103,17 +103,20 @@ class Opened:
 
 
 class ClusterHarness:
-    """The clustered-file queue. A kill is a copy of its files, as the moment left them, opened anew."""
+    """The clustered-file queue. A kill is a copy of its files, as the moment left them, opened anew.
+
+    `processes`: with its helper and its scans in processes of their own; else this one does their work.
+    """
 
     restarts: ClassVar[tuple[Restart, ...]] = (Restart.REOPEN, Restart.KILL)
 
-    def __init__(self, path: Path, *, hardlinks: bool = False, scan_processes: bool = False) -> None:
+    def __init__(self, path: Path, *, hardlinks: bool = False, processes: bool = False) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
         self.meters = Meters()
         self._hardlinks = hardlinks
         self.segmentsize = 1 << 20
-        self._workers = Workers() if scan_processes else InlineScanWorkers(Disk())
+        self._workers = Workers() if processes else LocalWorkers(Disk())
         self._path = path
         self._copies = 0
         self._open: list[Opened] = []
@@ -378,13 +381,17 @@ HARNESSES: Mapping[str, tuple[Callable[[Path], Harness], tuple[Restart, ...]]] =
     "cluster": (ClusterHarness, ClusterHarness.restarts),
     "embedded": (EmbeddedHarness, EmbeddedHarness.restarts),
     "cluster-links": (partial(ClusterHarness, hardlinks=True), (Restart.KILL,)),
-    "cluster-scans": (partial(ClusterHarness, scan_processes=True), ()),
+    "cluster-processes": (partial(ClusterHarness, processes=True), ()),
 }
 """Every store: how to make its harness, given an empty directory, and its restarts."""
 WITH_SERVERS = ("redis", "postgres", "s3")
 """Stores that need a server, which the tests start."""
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
-    "cluster-links": ("test_content", "test_enqueue"),
-    "cluster-scans": ("test_look",),
+    "embedded": ("test_enqueue", "test_restart", "test_settle"),
+    "cluster-links": ("test_content", "test_enqueue", "test_restart", "test_settle"),
+    "cluster-processes": ("test_large", "test_look"),
 }
-"""Where a store differs from another one in little: the modules that see it, beside restarts and ledger."""
+"""Where a store differs from another one in little: the modules that see it, beside the ledger."""
+BOTH_WAYS = ("memory", "cluster")
+"""One store of each engine, which every module also closes in order; of the others, whose engine is the same,
+those where that is the subject."""

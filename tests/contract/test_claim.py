@@ -27,10 +27,10 @@ async def test_an_empty_store_has_nothing_to_claim(store: QueueStore, post: Post
     assert store.next_due() is None
 
 
-@pytest.mark.parametrize("room", [0, 1, 3])
-async def test_room_is_never_exceeded(store: QueueStore, post: Post, room: int) -> None:
-    await post.send(*[f"r{n}@example.org" for n in range(5)])
-    assert len(await store.claim(room, post.clock.now())) <= room
+async def test_room_is_never_exceeded(store: QueueStore, post: Post) -> None:
+    await post.send(*[f"r{n}@example.org" for n in range(9)])
+    for room in (0, 1, 3):
+        assert len(await store.claim(room, post.clock.now())) <= room
 
 
 async def test_every_recipient_is_claimed_exactly_once(post: Post) -> None:

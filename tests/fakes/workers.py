@@ -99,18 +99,14 @@ class InlineExecutor(Executor):
         return future
 
 
-class InlineScanWorkers(Workers):
-    """Real threads and a real helper; scans, of which tests make many, start no process."""
+class LocalWorkers(Workers):
+    """Real threads; scans and the helper's tasks, which start processes otherwise, are done in this one."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
 
     def scans(self) -> Scans:
         return InlineScans(self._disk)
-
-
-class LocalWorkers(InlineScanWorkers):
-    """Real threads; the helper's tasks are done in this process."""
 
     def helper(self, lock_fd: int) -> Helper:
         return InlineHelper(self._disk)

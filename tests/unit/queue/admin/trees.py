@@ -15,6 +15,7 @@ from mqcd.queue.admin.transfer.letters import Tree
 from mqcd.queue.admin.transfer.mailismus import read_tree
 from tests.fakes.clock import START_MS
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.workers import LocalWorkers
 from tests.unit.queue.support import Rig
 
 DATA = Path(__file__).parents[3] / "data" / "mailismus"
@@ -110,6 +111,7 @@ def job(rig: Rig, var: Path) -> Import:
         clock=rig.clock,
         observer=RecordingObserver(),
         kind="mailismus",
+        workers=LocalWorkers(Disk()),
         read=lambda known: read_tree(Disk(), var, now=rig.clock.now(), latest=LATEST, known=known),
     )
 

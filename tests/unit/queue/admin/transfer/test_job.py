@@ -25,6 +25,7 @@ from tests.contract.mail import delivered
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
+from tests.fakes.workers import LocalWorkers
 from tests.unit.queue.admin.kit import look, mend, state_of
 from tests.unit.queue.admin.trees import (
     CONTENT,
@@ -296,7 +297,8 @@ async def test_a_failure_at_any_call_takes_in_nothing_or_everything(tmp_path: Pa
     for passes in range(200):
         rig = Rig(tmp_path / f"q{passes}", FakeClock())
         disk = FaultyDisk()
-        async with owned(rig.options, rig.clock, RecordingObserver(), disk) as ours:
+        workers = LocalWorkers(Disk())
+        async with owned(rig.options, rig.clock, RecordingObserver(), disk, workers) as ours:
             disk.fail(operation, f"{rig.root}/*", passes=passes)
             with suppress(OSError):
                 admit(ours, "mailismus", source, no_progress)
