@@ -19,7 +19,7 @@ from mqcd.net.clock import SystemClock
 from mqcd.queue.admin.ownership import Owned, owned
 from mqcd.queue.clusters.file import Line
 from mqcd.queue.format import record
-from mqcd.queue.manifest.log import ClusterState, Edit
+from mqcd.queue.manifest.state import ClusterState, Edit
 from tests.bench import kit
 
 EACH = 1000

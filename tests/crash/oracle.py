@@ -30,6 +30,7 @@ from mqcd.queue.admin.transfer.admission import known_keys
 from mqcd.queue.clusters.quarantine import QUARANTINE
 from mqcd.queue.format import keys
 from mqcd.queue.manifest import log as manifest
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.reading.snapshot import Snapshot
 from tests.contract import schema
 from tests.contract.mail import delivered, read_all
@@ -281,12 +282,12 @@ def _quarantined(disk: MemoryDisk) -> set[Key]:
     return _records(b"".join(disk.read_file(directory / name) for name in disk.names(directory)))
 
 
-def _shelved(disk: MemoryDisk, state: manifest.ManifestState) -> set[Key]:
+def _shelved(disk: MemoryDisk, state: ManifestState) -> set[Key]:
     clusters = (disk.read_file(ROOTS[0] / each.name)[each.cursor :] for each in state.clusters.values())
     return _records(b"".join(clusters))
 
 
-def _keys(disk: MemoryDisk, state: manifest.ManifestState) -> dict[bytes, int]:
+def _keys(disk: MemoryDisk, state: ManifestState) -> dict[bytes, int]:
     """The message of each key that the key files hold, the latest use last."""
     found: dict[bytes, int] = {}
     for file in state.keys.values():
@@ -360,7 +361,7 @@ def _is_imported(life: list[dict[str, Any]]) -> bool:
     return bool(life[0].get("origin") == "import")
 
 
-def _check_imports(disk: MemoryDisk, state: manifest.ManifestState, outcome: Outcome) -> None:
+def _check_imports(disk: MemoryDisk, state: ManifestState, outcome: Outcome) -> None:
     """What was imported is known by its keys: else a second run would bring it again."""
     keys = len(known_keys(disk, ROOTS[0], state))
     if keys != outcome.imported:

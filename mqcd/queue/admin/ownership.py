@@ -19,7 +19,8 @@ from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.disk.owner_lock import take_lock
 from mqcd.queue.manifest import log as manifests
-from mqcd.queue.manifest.log import ClusterState, Manifest
+from mqcd.queue.manifest.log import Manifest
+from mqcd.queue.manifest.state import ClusterState
 from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.store import ClusterStore

@@ -32,7 +32,7 @@ from mqcd.queue.format.keys import RECORD
 from mqcd.queue.helper import jobs
 from mqcd.queue.keys.file import OpenFile, WriteKeys, Written
 from mqcd.queue.keys.live import Taken
-from mqcd.queue.manifest.log import ClusterState, Edit
+from mqcd.queue.manifest.state import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
 from mqcd.queue.requests.write import Writer

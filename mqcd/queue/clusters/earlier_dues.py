@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mqcd.queue.format import record
-from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.manifest.state import ClusterState
 
 Chosen = Callable[[str], bool] | None
 """What `choosing.chooser` gives."""

@@ -20,7 +20,7 @@ from mqcd.core.queueing.holding import Holding
 from mqcd.disk.durable import Disk
 from mqcd.queue.format.record import Glance
 from mqcd.queue.format.versions import unknown
-from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.manifest.state import ClusterState
 
 NAME = re.compile(r"M(\d{1,18})-\d+\.mqc")
 """Names of cluster files, with the number of the segment that each was made of; other names are strays."""

@@ -20,7 +20,7 @@ from mqcd.queue.clusters.file import queue_of, read_from, split_lines
 from mqcd.queue.clusters.quarantine import Stretch, extend, shared
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import IN_SPOOL, Take
-from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.manifest.state import ClusterState
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
 _OPEN_MAX = 16

@@ -23,7 +23,7 @@ from mqcd.queue.clusters import file as cluster
 from mqcd.queue.format import record, verdict
 from mqcd.queue.format.choosing import chooser
 from mqcd.queue.format.frame import ENTRY_HEAD, IN_SPOOL, Entry, pack_entry
-from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.manifest.state import ClusterState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

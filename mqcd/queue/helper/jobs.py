@@ -31,7 +31,7 @@ from mqcd.queue.helper.divide import Divide, Divisions, File, divide
 from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers, remove_leftovers
 from mqcd.queue.helper.sweep import FindOrphans, Orphan, find_orphans
 from mqcd.queue.keys.file import WriteKeys, Written, write_keys
-from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.manifest.state import ClusterState
 from mqcd.queue.spool.files import place
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.segments import Segment

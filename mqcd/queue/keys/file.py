@@ -21,7 +21,7 @@ from mqcd.disk.cached_read import read
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.format import keys
 from mqcd.queue.format.keys import HEADER, RECORD, Index
-from mqcd.queue.manifest.log import KeyFile
+from mqcd.queue.manifest.state import KeyFile
 
 KEY_FILE = re.compile(r"K\d{1,18}\.(keys|tmp)")
 """Other names are strays and left alone."""

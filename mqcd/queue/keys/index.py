@@ -20,7 +20,7 @@ from mqcd.queue.format import keys
 from mqcd.queue.keys.file import OpenFile, to_merge
 from mqcd.queue.keys.live import LiveKeys, Taken
 from mqcd.queue.keys.turns import Turn, take_turn
-from mqcd.queue.manifest.log import KeyFile
+from mqcd.queue.manifest.state import KeyFile
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from mqcd.core.model import Area, AreaStats
-from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.manifest.state import ClusterState
 from mqcd.queue.wal.segments import JournalEntry
 
 _SLACK = 1000

@@ -17,7 +17,7 @@ from mqcd.disk.durable import Disk
 from mqcd.disk.file_window import Window
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import Locator
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.wal.fold import Fold
 from mqcd.queue.wal.segments import Segment
 

@@ -14,7 +14,7 @@ from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.queueing.spid import shard_of
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.reading.snapshot import Item, Snapshot, item_of
 from mqcd.queue.roots import existing
 

@@ -35,7 +35,7 @@ from mqcd.queue.disk.vacancy import check_vacant
 from mqcd.queue.format.choosing import chooser
 from mqcd.queue.format.record import Glance, parse, verify_all
 from mqcd.queue.manifest import log as manifests
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.reading.contents import Contents
 from mqcd.queue.reading.live_index import MOVED_ON, LiveIndex
 from mqcd.queue.spool.silos import Silos

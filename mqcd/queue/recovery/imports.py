@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.eventlog.files import events_path
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.memory.shard_state import Options
 
 DEPARTED = "departed"

@@ -26,7 +26,8 @@ from mqcd.queue.clusters.index import ClusterIndex
 from mqcd.queue.disk.owner_lock import check_roots, take_lock
 from mqcd.queue.disk.vacancy import check_vacant
 from mqcd.queue.manifest import log as manifest_log
-from mqcd.queue.manifest.log import Manifest, ManifestState
+from mqcd.queue.manifest.log import Manifest
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.recovery.imports import name_events

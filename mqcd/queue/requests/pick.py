@@ -48,7 +48,8 @@ from mqcd.queue.format import record
 from mqcd.queue.format.choosing import chooser
 from mqcd.queue.format.frame import Kind, Replacement, pack_replacement
 from mqcd.queue.helper.divide import Divide, Divided, Divisions
-from mqcd.queue.manifest.log import ClusterState, pack_clusters
+from mqcd.queue.manifest.log import pack_clusters
+from mqcd.queue.manifest.state import ClusterState
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import slices
 from mqcd.queue.requests.claim import Claims

@@ -12,7 +12,7 @@ from pathlib import Path
 from mqcd.core.queueing.spid import SILOS
 from mqcd.disk.durable import Disk
 from mqcd.queue.format import filenames
-from mqcd.queue.manifest.log import MOST_SILOS
+from mqcd.queue.manifest.state import MOST_SILOS
 
 
 @dataclass(frozen=True, slots=True)

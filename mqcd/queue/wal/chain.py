@@ -14,7 +14,7 @@ from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.disk.durable import IRREGULAR, Disk
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.versions import unknown
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.wal.segments import Segment
 
 

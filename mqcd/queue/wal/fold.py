@@ -32,7 +32,8 @@ from mqcd.queue.format.frame import (
     read_take,
 )
 from mqcd.queue.format.transitions import VERB_OF, WITH_ENTRIES, submissions
-from mqcd.queue.manifest.log import ClusterState, ManifestState, read_clusters
+from mqcd.queue.manifest.log import read_clusters
+from mqcd.queue.manifest.state import ClusterState, ManifestState
 from mqcd.queue.wal.scan import Damage, Frame, scan
 from mqcd.queue.wal.segments import Segment
 

@@ -16,7 +16,7 @@ from mqcd.queue.clusters import file as cluster
 from mqcd.queue.format import frame, keys, record, segment_header, transitions, verdict
 from mqcd.queue.format.frame import Kind, Mark
 from mqcd.queue.manifest import log as manifest
-from mqcd.queue.manifest.log import ClusterState, Edit, KeyFile
+from mqcd.queue.manifest.state import ClusterState, Edit, KeyFile
 from tests.unit.queue.support import SPID, recipient, spool_path
 
 TEXT = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()

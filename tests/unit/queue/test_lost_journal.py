@@ -16,6 +16,7 @@ from mqcd.queue.admin.fsck.survey import survey
 from mqcd.queue.format.frame import Kind
 from mqcd.queue.format.segment_header import HEADER_SIZE
 from mqcd.queue.manifest import log as manifest
+from mqcd.queue.manifest.state import Edit
 from tests.fakes.clock import turns
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig
@@ -138,7 +139,7 @@ async def test_a_bad_frame_without_entries_spares_later_groups(rig: Rig) -> None
 async def test_a_last_frame_without_entries_is_no_damage(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     await rig.shard.journal.append(Kind.CARRY, [b""], 0, rig.clock.now(), lambda *_: None)
-    await rig.shard.editing.commit(manifest.Edit())
+    await rig.shard.editing.commit(Edit())
     again = await rig.killed()
     assert again.shard.figures.quarantined == 0
     assert again.shard.journal.sequence == rig.shard.journal.sequence

@@ -15,7 +15,7 @@ from mqcd.queue.admin.findings import Findings, Kind, Problem
 from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.format import keys
 from mqcd.queue.keys.file import DIRECTORY, KEY_FILE, OpenFile, WriteKeys, write_keys
-from mqcd.queue.manifest.log import Edit, KeyFile, ManifestState
+from mqcd.queue.manifest.state import Edit, KeyFile, ManifestState
 
 _ADVICE = "; a repeat under one of them would be a second message; `mqcd fsck --repair` forgets them"
 

@@ -22,7 +22,7 @@ from mqcd.queue.clusters import file as cluster
 from mqcd.queue.clusters.quarantine import Stretch, extend, shared, to_quarantine
 from mqcd.queue.disk.owner_lock import name_again, take_lock
 from mqcd.queue.format import record
-from mqcd.queue.manifest.log import ClusterState, Edit
+from mqcd.queue.manifest.state import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.recovery.imports import name_events
 

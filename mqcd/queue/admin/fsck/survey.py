@@ -27,7 +27,7 @@ from mqcd.queue.disk.vacancy import check_maker
 from mqcd.queue.format import filenames, record
 from mqcd.queue.format.segment_header import is_file_name
 from mqcd.queue.manifest import log as manifests
-from mqcd.queue.manifest.log import ClusterState, ManifestState
+from mqcd.queue.manifest.state import ClusterState, ManifestState
 from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.recovery.imports import pending_events
 from mqcd.queue.spool.silos import Silos

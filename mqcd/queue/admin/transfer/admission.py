@@ -43,7 +43,7 @@ from mqcd.queue.format.frame import (
     pack_entry,
     pack_submission,
 )
-from mqcd.queue.manifest.log import ClusterState, Edit, ManifestState
+from mqcd.queue.manifest.state import ClusterState, Edit, ManifestState
 from mqcd.queue.recovery.imports import DEPARTED, events_temp, name_events
 
 _SHELVED_AT_ONCE = 16 << 20

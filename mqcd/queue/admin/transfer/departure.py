@@ -16,7 +16,7 @@ from mqcd.queue.admin.ownership import Owned
 from mqcd.queue.admin.transfer.admission import ImportEvents
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.format import record
-from mqcd.queue.manifest.log import Edit
+from mqcd.queue.manifest.state import Edit
 from mqcd.queue.recovery.imports import DEPARTED, events_temp, name_events
 
 

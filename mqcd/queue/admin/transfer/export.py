@@ -25,7 +25,7 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.format.record import parse
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.reading.shards import Snapshots
 
 Made = TypeVar("Made")

@@ -24,7 +24,7 @@ from mqcd.queue.admin.findings import plain
 from mqcd.queue.clusters.file import NAME, START
 from mqcd.queue.disk.vacancy import check_vacant
 from mqcd.queue.manifest import log as manifests
-from mqcd.queue.manifest.log import ClusterState, ManifestState
+from mqcd.queue.manifest.state import ClusterState, ManifestState
 from mqcd.queue.spool.silos import count_of
 from mqcd.queue.wal.chain import SegmentMissing, find_chain, reach_back
 

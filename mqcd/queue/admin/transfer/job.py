@@ -19,7 +19,7 @@ from mqcd.queue.admin.transfer.admission import admit, known_keys
 from mqcd.queue.admin.transfer.letters import Tree
 from mqcd.queue.disk.vacancy import check_vacant
 from mqcd.queue.manifest import log as manifests
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.recovery.imports import name_events, pending_events
 from mqcd.queue.workers import Workers

@@ -22,7 +22,7 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
-from mqcd.queue.manifest.log import Edit
+from mqcd.queue.manifest.state import Edit
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.store import ClusterStore
 from tests.contract.mail import bounced, deferred

@@ -11,7 +11,7 @@ from mqcd.queue.admin.fsck.repair import mend_roots, repair
 from mqcd.queue.admin.fsck.survey import survey
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.manifest import log as manifest
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.manifest.state import ManifestState
 from tests.contract.mail import bounced, deferred
 from tests.fakes.clock import START_MS
 from tests.fakes.observer import RecordingObserver

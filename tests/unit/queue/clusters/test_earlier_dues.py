@@ -7,7 +7,7 @@ import pytest
 from mqcd.core.model import Envelope, Recipient
 from mqcd.queue.clusters.earlier_dues import Earlier, EarlierDues, Request
 from mqcd.queue.format.record import encode
-from mqcd.queue.manifest.log import ClusterState
+from mqcd.queue.manifest.state import ClusterState
 
 NAME = "deferred/T1/M1-0.mqc"
 STATE = ClusterState(name=NAME, size=1000, cursor=0, left=9, octets=9, received=1, due=500, due_last=900)

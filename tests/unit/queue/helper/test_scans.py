@@ -20,7 +20,8 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.queue.helper.pipe import Child
 from mqcd.queue.helper.scanner import Request
 from mqcd.queue.helper.scans import REST, Precedence, Process, Scans, next_turn
-from mqcd.queue.manifest.log import Edit, encode
+from mqcd.queue.manifest.log import encode
+from mqcd.queue.manifest.state import Edit
 from tests.fakes.workers import InlineScans
 from tests.unit.queue.support import Rig
 

@@ -13,7 +13,7 @@ from mqcd.disk.durable import Disk
 from mqcd.queue.format import keys
 from mqcd.queue.format.keys import HEADER, RECORD
 from mqcd.queue.keys.file import MOST, OpenFile, WriteKeys, to_merge, write_keys
-from mqcd.queue.manifest.log import KeyFile
+from mqcd.queue.manifest.state import KeyFile
 from tests.unit.queue.format.test_keys import DIGEST, name, packed
 
 

@@ -18,7 +18,8 @@ from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.events import Verb
 from mqcd.disk.durable import Disk
 from mqcd.queue.manifest import log as manifests
-from mqcd.queue.manifest.log import ClusterState, Edit, Manifest, ManifestState
+from mqcd.queue.manifest.log import Manifest
+from mqcd.queue.manifest.state import ClusterState, Edit, ManifestState
 from tests.fakes.disk import FaultyDisk
 
 numbers = st.integers(0, 1 << 60)

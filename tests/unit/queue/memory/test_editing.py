@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.queue.manifest.log import Edit
+from mqcd.queue.manifest.state import Edit
 from mqcd.queue.store import ClusterStore
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.disk import FaultyDisk

@@ -12,7 +12,8 @@ from mqcd.config.settings import SpoolSettings
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.transfer.guess import guess
 from mqcd.queue.format.filenames import parse, path_of
-from mqcd.queue.manifest.log import Edit, decode, encode, read
+from mqcd.queue.manifest.log import decode, encode, read
+from mqcd.queue.manifest.state import Edit
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.spool.silos import Silos
 from tests.contract.mail import BODY, chunks, deferred, delivered

@@ -15,7 +15,7 @@ from mqcd.core.queueing.spid import SpidSource
 from mqcd.disk.file_window import Window
 from mqcd.queue.format.frame import HEADER_SIZE, Kind
 from mqcd.queue.format.segment_header import SegmentHeader
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.wal.chain import find_chain
 from mqcd.queue.wal.committer import CommitterThread

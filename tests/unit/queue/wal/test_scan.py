@@ -12,7 +12,7 @@ from mqcd.disk.durable import Disk
 from mqcd.disk.file_window import Window
 from mqcd.queue.format import frame, segment_header
 from mqcd.queue.format.frame import Kind
-from mqcd.queue.manifest.log import ManifestState
+from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.wal.chain import find_chain
 from mqcd.queue.wal.scan import Frame, Walk, scan
 from mqcd.queue.wal.segments import Segment
