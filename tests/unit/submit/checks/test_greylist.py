@@ -67,3 +67,12 @@ def test_what_needs_not_wait(client: str, on: bool) -> None:
 
 def test_the_reply_says_how_long() -> None:
     assert str(try_again(1001)).endswith("try again in 2 s")
+
+
+def test_times_are_those_of_the_settings() -> None:
+    settings = ServerSettings(
+        greylist=True, greylist_delay=300, greylist_window=5000, greylist_lifetime=100_000
+    )
+    triplet = GreylistRules(settings).triplet("192.0.2.1", "a@example.net", "b@example.com")
+    assert triplet is not None
+    assert triplet.terms == TERMS

@@ -131,3 +131,13 @@ def test_rules_are_those_of_the_settings() -> None:
     assert name_rules(settings, "helo") == NameRules(checked=True, direction=Direction.BOTH)
     assert name_rules(settings, "sender") == NameRules(checked=True, fqdn=True)
     assert name_rules(settings, "recip") == NameRules(allowtimeout=False)
+
+
+@pytest.mark.parametrize("part", ["syntaxonly", "dotted", "fqdn", "allowtimeout"])
+@pytest.mark.parametrize("kind", ["helo", "sender", "recip"])
+def test_each_attribute_is_a_rule(kind: str, part: str) -> None:
+    given: dict[str, Any] = {f"validate_{kind}_{part}": part != "allowtimeout"}
+    expected: dict[str, Any] = {part: part != "allowtimeout"}
+    settings = ServerSettings(**given)
+    for each in ("helo", "sender", "recip"):
+        assert name_rules(settings, each) == NameRules(**(expected if each == kind else {}))
