@@ -12,7 +12,7 @@ Before the reply to a command is given the session does what it waits for, one a
 |---|---|---|
 | `Skip` | BDAT that is refused: its octets come all the same (RFC 3030, 2) | |
 | `Check` | a login that has come to its password | the result is the reply |
-| a question | a name, a triplet for the greylist | a refusal is the reply, and nothing more is waited for |
+| a question | a name, a triplet for the greylist | a refusal is the reply; only a delay is left |
 | `Start`, `Collect` | ETRN, ATRN | the answer is the reply |
 | `Delay` | what a bad client does; MAIL while memory is short | |
 | `Place` | MAIL while as many messages are on their way as can be committed | without one MAIL is refused |

@@ -17,10 +17,12 @@ from mqcd.submit.esmtp.channel import Channel
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.states import TABLE, Event, State
 from mqcd.submit.esmtp.transaction import MAX_ENVELOPE
+from mqcd.submit.policy.load import FIRST, MOST_DELAY_MS, Load
 from mqcd.submit.policy.relay import relay_policy
 from mqcd.submit.policy.rules import NO_SSL, Gate, Rules
-from mqcd.submit.session.conversation import MAX_REFUSED, Skip
+from mqcd.submit.session.conversation import MAX_REFUSED, Delay, Place, Skip
 from mqcd.submit.session.dialogue import Dialogue
+from tests.fakes.clock import FakeClock
 from tests.unit.submit.support import LOOPBACK, server
 
 EHLO = "EHLO client.example"
@@ -481,3 +483,21 @@ def test_mandatory_tls_opens_all_commands() -> None:
     desk.say(EHLO, "STARTTLS")
     desk.dialogue.secured(TLS)
     assert desk.say(EHLO, MAIL, RCPT, "DATA").startswith("354 ")
+
+
+def test_a_refused_chunk_is_dropped_before_the_delay() -> None:
+    desk = Desk(delay_badreq=500, ext_chunking=False)
+    desk.say(EHLO, "BDAT 5 LAST")
+    assert list(desk.dialogue.waits) == [Skip(5), Delay(500)]
+
+
+def test_mail_waits_for_a_place_and_a_refusal_calls_that_off() -> None:
+    desk = Desk()
+    desk.gate.load = load = Load(FakeClock().monotonic)
+    load.memory_is(3, 100)
+    for session in range(FIRST):
+        load.enter(session)
+    desk.say(EHLO, MAIL)
+    assert list(desk.dialogue.waits) == [Delay(MOST_DELAY_MS), Place()]
+    desk.dialogue.retract(Reason.SENDER, Reply(code=550, status="5.7.1", text="no"))
+    assert list(desk.dialogue.waits) == [Delay(MOST_DELAY_MS)]
