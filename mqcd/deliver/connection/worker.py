@@ -164,18 +164,18 @@ class Worker:
 
     def hand(self, job: Job) -> bool:
         """Assign the job that it was reserved for; False when it has ended."""
-        if self._state is not _RESERVED or self._offer is None or self._offer.done():
+        if (offer := self._offer_in(_RESERVED)) is None:
             return False
         self._on(_HAND)
-        self._offer.set_result(job)
+        offer.set_result(job)
         return True
 
     def rest_again(self) -> None:
         """The job for which it was reserved does not come."""
-        if self._state is not _RESERVED or self._offer is None or self._offer.done():
+        if (offer := self._offer_in(_RESERVED)) is None:
             return
         if self._terms.rests or not self._table.keep(self.lane):
-            self._dismiss(self._offer)
+            self._dismiss(offer)
         else:
             self._rest()
 
@@ -186,10 +186,15 @@ class Worker:
 
     def expire(self) -> None:
         """Close: it was without a job for too long, or others need the connection."""
-        if self._state is _RESTING and self._offer is not None and not self._offer.done():
+        if (offer := self._offer_in(_RESTING)) is not None:
             self._idle[self.lane.name].remove(self)
             self._table.slots.left(self.lane)
-            self._dismiss(self._offer)
+            self._dismiss(offer)
+
+    def _offer_in(self, state: State) -> asyncio.Future[Job | None] | None:
+        """What it waits for in that state; None where it is in another, or a stop has cancelled it."""
+        offer = self._offer
+        return offer if self._state is state and offer is not None and not offer.done() else None
 
     def _dismiss(self, offer: asyncio.Future[Job | None]) -> None:
         self._on(_LEAVE)
