@@ -28,6 +28,9 @@ _DONE = {
     "reschedule": "rescheduled",
     "undo": "restored",
 }
+_NOTHING_LEFT = (
+    "nothing is as that batch left it: changed or settled since, undone, or there was none of that name"
+)
 
 
 def _acts(command: Command) -> Command:
@@ -58,7 +61,7 @@ def _carry_out(place: Place, action: str, chosen: Mapping[str, Any], **details: 
 
 def _summary(action: str, done: Mapping[str, Any], *, dry_run: bool) -> str:
     if not done["matched"]:
-        return "nothing matches"
+        return _NOTHING_LEFT if action == "undo" else "nothing matches"
     busy = ""
     if done["in_flight"]:
         busy = f", in flight: {done['in_flight']} (what is not delivered follows)"

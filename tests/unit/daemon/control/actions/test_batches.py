@@ -316,6 +316,8 @@ async def test_commands_say_what_they_did(tmp_path: Path, capfd: pytest.CaptureF
         assert capfd.readouterr().out == "nothing matches\n"
         assert await command(house, "undo", said.split()[-1]) == 0
         assert capfd.readouterr().out == "restored: 1\n"
+        assert await command(house, "undo", "hold-none") == 0
+        assert "there was none of that name" in capfd.readouterr().out
         assert await command(house, "reschedule") == 2
 
 
