@@ -4,7 +4,7 @@
 which. With CI=true in the environment a skipped test, or a skipped module, is a failure.
 MQCD_FAILED_STEPS (set by tests/run) repeats at the end what failed before the tests.
 
-With several processes (`--dist=loadfile`) each file's tests go to one of them, and all that need Spark to
+With several processes (`--dist=loadfile`) each file's tests go to one of them, and all that use one Spark to
 the same one, whose Java is warm by then. What takes longest comes first, so that the processes end together.
 """
 
@@ -32,12 +32,15 @@ _PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin
 
 
 _SPARK = "tests/pipeline/"
+_OTHER_SPARKS = tuple(f"{_SPARK}test_{name}.py" for name in ("java", "processes"))
+"""Files that start Java in processes of their own: they need not wait for the others."""
 _LONGEST = (_SPARK, "tests/crash/", "tests/e2e/")
 
 
 def unit_of(nodeid: str) -> str:
-    """What a test runs together with, in one process: its file, or all that use Spark."""
-    return _SPARK if nodeid.startswith(_SPARK) else nodeid.partition("::")[0]
+    """What a test runs together with, in one process: its file, or all that use one Spark."""
+    file = nodeid.partition("::")[0]
+    return _SPARK if file.startswith(_SPARK) and file not in _OTHER_SPARKS else file
 
 
 class Spread(LoadFileScheduling):  # type: ignore[misc]

@@ -27,7 +27,7 @@ from tests.fakes.shared_store import LEASE_MS, SharedStore, SharedWorld
 NODES, STEPS = 3, 1500
 LOOPS = 4
 """Turns of the event loop in which a step does what it can."""
-ENDS_S = 10
+ENDS_S = 60
 WEIGHTS = {"enqueue": 12, "claim": 20, "begin": 20, "settle": 32, "time": 4, "cut": 10, "kill": 1}
 """How often each step of a history comes."""
 LATE_WEIGHTS = {**WEIGHTS, "slow": 4, "arrive": 15, "answer": 15}

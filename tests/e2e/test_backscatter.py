@@ -6,6 +6,7 @@ import smtplib
 
 from tests.e2e.conftest import MakeReceiver, MakeServer
 from tests.e2e.kit.plan import Plan, relay
+from tests.e2e.kit.waiting import DEADLINE
 
 FORGED = "victim@elsewhere.test"
 RECIPIENTS = 1000
@@ -18,7 +19,7 @@ def test_a_forged_sender_gets_one_report_without_the_message(
     door = {"relay_clients": "192.0.2.1", "relay_domains": "ours.test"}
     server = make_server(Plan(relays=relay(receiver.port), door=door)).start()
     content = b"Subject: spam\r\n\r\n" + b"Buy this now.\r\n" * 20_000
-    with smtplib.SMTP("127.0.0.1", server.port, timeout=20) as client:
+    with smtplib.SMTP("127.0.0.1", server.port, timeout=DEADLINE) as client:
         options = ["RET=FULL"]
         client.sendmail(FORGED, [f"no-{n}@ours.test" for n in range(RECIPIENTS)], content, options)
     server.events("bounced", count=RECIPIENTS)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.kit.waiting import DEADLINE
+
 pytestmark = pytest.mark.e2e
 
 MQCD = [sys.executable, "-m", "mqcd"]
@@ -21,7 +23,7 @@ MQCD = [sys.executable, "-m", "mqcd"]
 def test_the_demo_shows_everything_and_finds_it_good(tmp_path: Path) -> None:
     played = subprocess.run(
         [*MQCD, "demo", "--keep", str(tmp_path / "kept")],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=DEADLINE,
     )  # fmt: skip
     said = played.stdout
     assert played.returncode == 0, said + played.stderr
@@ -45,7 +47,7 @@ def test_the_demo_shows_everything_and_finds_it_good(tmp_path: Path) -> None:
 
 def test_what_the_demo_keeps_can_be_looked_at(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    subprocess.run([*MQCD, "demo", "--keep", str(kept)], capture_output=True, check=True, timeout=60)
+    subprocess.run([*MQCD, "demo", "--keep", str(kept)], capture_output=True, check=True, timeout=DEADLINE)
     listed = subprocess.run(
         [*MQCD, "-c", str(kept / "conf" / "mqcd.xml"), "queue", "ls", "--json"],
         capture_output=True, text=True, check=True,
@@ -75,7 +77,7 @@ def test_the_sink_receives_refuses_stores_and_tells(tmp_path: Path) -> None:
         refused = client.sendmail("me@here.example", ["yes@a.example", "no@a.example"], b"Hello\r\n")
     assert list(refused) == ["no@a.example"]
     sink.send_signal(signal.SIGTERM)
-    said, _ = sink.communicate(timeout=30)
+    said, _ = sink.communicate(timeout=DEADLINE)
     events = [json.loads(line) for line in said.splitlines()]
     assert [event["event"] for event in events] == ["refused", "message", "end"]
     assert (events[-1]["messages"], events[-1]["refused"]) == (1, 1)
@@ -89,9 +91,9 @@ def test_a_port_that_is_taken_is_exit_code_1() -> None:
     found = re.search(r"port (\d+)", first.stdout.readline())
     assert found is not None
     second = subprocess.run(
-        [*MQCD, "sink", "--port", found[1]], capture_output=True, text=True, check=False, timeout=30
+        [*MQCD, "sink", "--port", found[1]], capture_output=True, text=True, check=False, timeout=DEADLINE
     )
     first.terminate()
-    first.communicate(timeout=30)
+    first.communicate(timeout=DEADLINE)
     assert second.returncode == 1
     assert second.stderr == f"127.0.0.1 port {found[1]}: Address already in use\n"

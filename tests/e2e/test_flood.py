@@ -13,6 +13,7 @@ from tests.e2e.kit import mail
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Server
+from tests.e2e.kit.waiting import DEADLINE
 
 DESCRIPTORS = 512
 FLOOD = 600
@@ -38,7 +39,7 @@ def greetings(clients: list[socket.socket]) -> list[bytes]:
         for client in clients:
             selector.register(client, selectors.EVENT_READ)
         while len(found) < len(clients):
-            ready = selector.select(timeout=20)
+            ready = selector.select(timeout=DEADLINE)
             assert ready, f"{len(clients) - len(found)} clients hear nothing"
             for key, _ in ready:
                 assert isinstance(key.fileobj, socket.socket)
@@ -49,7 +50,7 @@ def greetings(clients: list[socket.socket]) -> list[bytes]:
 
 def send_from(port: int, source: str, token: str) -> None:
     """A message from one of our addresses."""
-    with smtplib.SMTP("127.0.0.1", port, source_address=(source, 0), timeout=20) as client:
+    with smtplib.SMTP("127.0.0.1", port, source_address=(source, 0), timeout=DEADLINE) as client:
         client.sendmail("sender@origin.test", [f"{token}@ours.test"], mail.message(token))
 
 
@@ -92,7 +93,7 @@ def test_a_flood_from_one_network_leaves_room_for_others(make_server: MakeServer
     try:
         assert 20 < greetings(held).count(b"220") < 50
         for source in ("127.0.1.1", "127.0.2.1"):
-            other = smtplib.SMTP("127.0.0.1", server.port, source_address=(source, 0), timeout=20)
+            other = smtplib.SMTP("127.0.0.1", server.port, source_address=(source, 0), timeout=DEADLINE)
             assert other.quit()[0] == 221
     finally:
         for client in held:

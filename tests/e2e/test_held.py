@@ -15,7 +15,7 @@ from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.ports import free_port
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Server
-from tests.e2e.kit.waiting import poll
+from tests.e2e.kit.waiting import DEADLINE, poll
 
 MESSAGES = 20
 
@@ -148,7 +148,7 @@ def test_fetchmail_collects_held_mail(
     )
     control.chmod(0o600)
     command = ["fetchmail", "-v", "-f", str(control), "--pidfile", str(tmp_path / "pid")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE)
     for number in range(MESSAGES):
         assert mail.sent_part(home.to(f"m{number}@{HOME}").content) == mail.message(f"held {number}")
     assert server.queue_ls() == [], done.stdout + done.stderr

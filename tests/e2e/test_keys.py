@@ -17,7 +17,7 @@ from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.ports import free_port
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Server, children
-from tests.e2e.kit.waiting import poll
+from tests.e2e.kit.waiting import DEADLINE, poll
 from tests.e2e.test_shards import JOURNAL
 
 SHARDS = 4
@@ -38,7 +38,7 @@ def submit(server: Server, key: str) -> str | None:
     """The queue id that the server gives; None when it gives none now."""
     content = f"X-mqcd-Key: {key}\r\n".encode() + mail.message(key, lines=600 if key.endswith("0") else 5)
     try:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE) as connection:
             lines = connection.makefile("rb")
             reply = lines.readline()
             for command in (

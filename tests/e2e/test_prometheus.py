@@ -157,7 +157,9 @@ def test_every_query_and_rule_works_with_a_live_server(watched: tuple[Server, Pr
 
 def test_the_shipped_configuration_is_one() -> None:
     conf = str(ALERTS.with_name("prometheus.yml"))
-    done = subprocess.run(["promtool", "check", "config", conf], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        ["promtool", "check", "config", conf], capture_output=True, text=True, timeout=DEADLINE
+    )
     assert done.returncode == 0, done.stderr
     assert f"{len(LOUD)} rules found" in done.stdout
     assert f"job_name: {JOB}\n" in ALERTS.with_name("prometheus.yml").read_text()
@@ -168,6 +170,6 @@ def test_each_alert_is_raised_when_it_should_be_and_only_then(tmp_path: Path) ->
     worlds = tmp_path / "worlds.yml"
     worlds.write_text(json.dumps(promtool_test(str(ALERTS))))
     done = subprocess.run(
-        ["promtool", "test", "rules", str(worlds)], capture_output=True, text=True, timeout=100
+        ["promtool", "test", "rules", str(worlds)], capture_output=True, text=True, timeout=DEADLINE
     )
     assert done.returncode == 0, done.stderr

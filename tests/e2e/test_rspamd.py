@@ -14,7 +14,7 @@ from tests.e2e.conftest import MakeServer
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.ports import free_port
 from tests.e2e.kit.receivers import Receiver
-from tests.e2e.kit.waiting import poll
+from tests.e2e.kit.waiting import DEADLINE, poll
 
 pytestmark = [pytest.mark.needs("rspamd"), pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -72,7 +72,7 @@ def rspamd(tmp_path: Path) -> Iterator[Rspamd]:
 
 def send(port: int, token: str, body: str) -> None:
     content = f"From: a@origin.test\r\nSubject: {token}\r\n\r\n{body}\r\n"
-    with smtplib.SMTP("127.0.0.1", port, timeout=30) as client:
+    with smtplib.SMTP("127.0.0.1", port, timeout=DEADLINE) as client:
         client.sendmail("a@origin.test", [f"{token}@ours.test"], content)
 
 

@@ -17,7 +17,7 @@ from tests.e2e.conftest import MakeServer
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Server
-from tests.e2e.kit.waiting import poll
+from tests.e2e.kit.waiting import DEADLINE, poll
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 _PYTHON = sys.executable
@@ -50,7 +50,7 @@ class Programs:
             text=True,
             cwd=self.directory,
             env={**os.environ, "HOME": str(self.directory), **(env or {})},
-            timeout=120,
+            timeout=DEADLINE,
         )
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout

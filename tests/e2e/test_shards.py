@@ -26,7 +26,7 @@ from tests.e2e.kit.plan import Plan, Values, relay
 from tests.e2e.kit.ports import free_port
 from tests.e2e.kit.receivers import Receiver, Script
 from tests.e2e.kit.server import ROOT, Server, children
-from tests.e2e.kit.waiting import poll
+from tests.e2e.kit.waiting import DEADLINE, poll
 
 SHARDS = 3
 JOURNAL: Values = {
@@ -196,7 +196,7 @@ def test_kept_connections_are_balanced(make_server: MakeServer, receiver: Receiv
     server = make_server(plan(receiver.port, 4)).start()
     with ExitStack() as stack:
         for _ in range(20):
-            client = stack.enter_context(smtplib.SMTP("127.0.0.1", server.port, timeout=30))
+            client = stack.enter_context(smtplib.SMTP("127.0.0.1", server.port, timeout=DEADLINE))
             assert client.noop()[0] == 250
         held = []
         for shard in range(4):
@@ -229,7 +229,7 @@ def test_connections_of_a_client_are_limited_over_shards(
     server = make_server(plan(receiver.port, 4).but(door=door)).start()
 
     def greeting(stack: ExitStack) -> tuple[int, smtplib.SMTP]:
-        client = smtplib.SMTP(timeout=30)
+        client = smtplib.SMTP(timeout=DEADLINE)
         code = client.connect("127.0.0.1", server.port)[0]
         stack.callback(client.close)
         return code, client
@@ -270,7 +270,7 @@ def test_every_process_reloads(make_server: MakeServer, receiver: Receiver) -> N
     )
     assert all("maxrecips" in line["msg"] for line in took_over)
     for _ in range(6):
-        with smtplib.SMTP("127.0.0.1", server.port, timeout=30) as client:
+        with smtplib.SMTP("127.0.0.1", server.port, timeout=DEADLINE) as client:
             client.ehlo()
             client.mail("a@example.org")
             assert [client.rcpt(f"{name}@example.org")[0] for name in "ab"] == [250, 452]
@@ -470,7 +470,7 @@ def test_a_full_disk_of_one_shard(make_server: MakeServer, receiver: Receiver, m
     with Load(server.port, 6, content) as load:
         load.more(60)
     with ExitStack() as stack:
-        kept = [smtplib.SMTP("127.0.0.1", server.port, timeout=30) for _ in range(12)]
+        kept = [smtplib.SMTP("127.0.0.1", server.port, timeout=DEADLINE) for _ in range(12)]
         for client in kept:
             stack.callback(client.close)
         small.fill()
@@ -484,7 +484,7 @@ def test_a_full_disk_of_one_shard(make_server: MakeServer, receiver: Receiver, m
     for number in range(20):
         mail.send(server.port, mail.message(f"full-{number}"), f"full-{number}@load.test")
     small.empty()
-    poll(lambda: server.page("/readyz")[0] == 200 or None, "readiness", seconds=40)
+    poll(lambda: server.page("/readyz")[0] == 200 or None, "readiness")
     for recipient in [*load.acknowledged.all(), *(f"full-{number}@load.test" for number in range(20))]:
         receiver.to(recipient)
     for area in ("incoming", "deferred", "bounces"):

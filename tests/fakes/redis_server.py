@@ -13,7 +13,7 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-_STARTS_S = 20
+_STARTS_S = 60
 
 
 class RedisServer:

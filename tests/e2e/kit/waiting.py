@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-DEADLINE = 60.0
+DEADLINE = 100.0
 """Seconds after which a wait fails. Not a measure of speed: what never comes must be told as such."""
 INTERVAL = 0.02
 """Seconds between two looks at what cannot notify us: files and pages of another process."""

@@ -138,13 +138,13 @@ async def arrived(sink: Sink, count: int) -> None:
 
 def submit(port: int, sender: str, recipients: Sequence[str]) -> None:
     """One small message by smtplib."""
-    with smtplib.SMTP("127.0.0.1", port, local_hostname="client.example", timeout=30) as client:
+    with smtplib.SMTP("127.0.0.1", port, local_hostname="client.example", timeout=60) as client:
         client.sendmail(sender, list(recipients), b"Subject: hello\r\n\r\nWorld\r\n")
 
 
 def fetch(port: int, path: str) -> tuple[int, str]:
     """One page by HTTP."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

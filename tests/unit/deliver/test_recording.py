@@ -63,7 +63,7 @@ async def test_each_part_of_a_park_waits_for_the_one_before(fails: bool) -> None
     await turns()
     assert store.parts[3:] == [1]
     store.gate.set_result(None)
-    await asyncio.wait_for(done, 30)
+    await asyncio.wait_for(done, 60)
     assert len(released) == MANY
     assert store.next_due() == until
     settler.close()

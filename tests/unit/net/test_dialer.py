@@ -241,7 +241,7 @@ async def test_a_handshake_that_never_ends_is_ended_by_closing() -> None:
         await asyncio.sleep(0)
         connection.close()
         with pytest.raises(ConnectFailed):
-            await asyncio.wait_for(starting, 20)
+            await asyncio.wait_for(starting, 60)
 
 
 async def test_a_peer_that_leaves_in_the_handshake_is_an_error() -> None:
@@ -250,7 +250,7 @@ async def test_a_peer_that_leaves_in_the_handshake_is_an_error() -> None:
 
     async with dialled(leaving) as connection:
         with pytest.raises(ConnectFailed):
-            await asyncio.wait_for(connection.start_tls("localhost", TlsTerms()), 20)
+            await asyncio.wait_for(connection.start_tls("localhost", TlsTerms()), 60)
 
 
 @pytest.mark.needs("openssl")

@@ -82,4 +82,4 @@ async def test_a_free_segment_wakes_waiting_accepts(rig: Rig) -> None:
     sending = asyncio.ensure_future(rig.post.send("new@example.org"))
     await turns(100)
     gate.release()
-    await asyncio.wait_for(sending, 30)
+    await asyncio.wait_for(sending, 60)

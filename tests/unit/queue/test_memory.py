@@ -130,7 +130,7 @@ async def test_one_claim_skips_a_bounded_number(tmp_path: Path) -> None:
         claims += 1
         assert rig.shard.ring.entries <= claims * 1020
         if not found:
-            await asyncio.wait_for(told.wait(), 30)
+            await asyncio.wait_for(told.wait(), 60)
     assert [each.address for each in found] == ["a@quick.example"]
     assert claims > 1
     await rig.close()
@@ -212,7 +212,7 @@ async def test_skipped_old_mail_is_asked_for_in_small_parts(tmp_path: Path) -> N
         told.clear()
         claimed += await rig.store.claim(500, rig.clock.now(), skip, overdue, begun)
         assert len(asked) == call * ASKED_AT_ONCE
-        await asyncio.wait_for(told.wait(), 30)
+        await asyncio.wait_for(told.wait(), 60)
     assert await rig.store.claim(500, rig.clock.now(), skip, overdue, begun) == []
     assert [each.key for each in claimed] == [each.key for each in sent if each.qid % 2 == 0]
     assert len(asked) == many

@@ -90,7 +90,7 @@ async def test_evacuate_age_is_when_a_closed_segment_moves(tmp_path: Path, age: 
         rig.clock.advance(passes)
         rig.store._live.checkpointer.wake()
         await turns(100)
-        await asyncio.wait_for(_idle(rig), 30)
+        await asyncio.wait_for(_idle(rig), 60)
         assert len(rig.clusters()) == moved
     await rig.close()
 

@@ -30,7 +30,7 @@ class OverSocket(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=30)
+        super().__init__("localhost", timeout=60)
         self._path = path
 
     def connect(self) -> None:

@@ -53,7 +53,7 @@ async def test_a_passed_connection_arrives_whole(boxes: Mailboxes) -> None:
     second.listen(lambda listener, each: arrived.set_result((listener, each)))
     ours, theirs = connection()
     assert first.passes(4, ours, 9)
-    listener, each = await asyncio.wait_for(arrived, 30)
+    listener, each = await asyncio.wait_for(arrived, 60)
     assert listener == 4
     each.send(b"220 here")
     assert theirs.recv(100) == b"220 here"
@@ -138,7 +138,7 @@ async def test_ends_that_are_lent_arrive_with_their_terms(boxes: Mailboxes) -> N
     second.listen(lambda *_: None, lambda terms, ends: arrived.set_result((terms, ends)))
     pairs = [connection(), connection()]
     assert first.lend(1, b"terms", [ours for ours, _ in pairs])
-    terms, ends = await asyncio.wait_for(arrived, 30)
+    terms, ends = await asyncio.wait_for(arrived, 60)
     assert terms == b"terms"
     for each, (ours, theirs) in zip(ends, pairs, strict=True):
         each.send(b"x")

@@ -459,5 +459,5 @@ async def test_until_then_it_waits(rig: Rig) -> None:
 async def test_a_stop_waits_for_no_reader(rig: Rig) -> None:
     await rig.post.send("a@example.org")
     with closing(rig.snapshot()):
-        await asyncio.wait_for(rig.store.close(), 30)
+        await asyncio.wait_for(rig.store.close(), 60)
     assert [each.address for each in rig.listed()] == ["a@example.org"]

@@ -235,7 +235,7 @@ async def test_an_accept_that_failed_is_not_there_after_a_kill(bench: Bench, ear
 async def test_nobody_waits_for_quiet_on_a_dead_disk(bench: Bench) -> None:
     bench.disk.fail("datasync", times=None)
     future = bench.append(b"verdict")
-    await asyncio.wait_for(bench.journal.quiet(), 10)
+    await asyncio.wait_for(bench.journal.quiet(), 60)
     assert bench.journal.trouble.failing
     assert not future.done()
 
@@ -269,7 +269,7 @@ async def test_while_it_fails_only_what_has_happened_waits(bench: Bench) -> None
     bench.disk.mend()
     assert told == []
     await bench.clock.run_for(1000)
-    await asyncio.wait_for(asyncio.gather(*happened), 10)
+    await asyncio.wait_for(asyncio.gather(*happened), 60)
     assert told == [""]
     assert bench.recovered() == [b"%d" % kind for kind in (Kind.SETTLE, Kind.PARK, Kind.REPORT)]
 
@@ -307,7 +307,7 @@ async def test_a_stop_while_it_fails_lets_nobody_wait(bench: Bench) -> None:
     verdict = bench.append(b"verdict")
     await bench.journal.quiet()
     await bench.journal.stop()
-    [found] = await asyncio.wait_for(outcomes([verdict]), 10)
+    [found] = await asyncio.wait_for(outcomes([verdict]), 60)
     assert isinstance(found, StoreUnavailable)
 
 
@@ -471,7 +471,7 @@ def test_files_in_use_failed_or_too_many_are_not_recycled(tmp_path: Path) -> Non
 async def test_a_stopped_journal_takes_nothing(bench: Bench) -> None:
     await bench.append(b"one")
     await bench.journal.stop()
-    [found] = await asyncio.wait_for(outcomes([bench.append(b"two")]), 10)
+    [found] = await asyncio.wait_for(outcomes([bench.append(b"two")]), 60)
     assert isinstance(found, StoreUnavailable)
 
 

@@ -1,0 +1,62 @@
+"""`mqcd pipeline stream` is killed in the middle of batches."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mqcd.pipeline.store.store import Store
+from tests.e2e.kit.waiting import poll
+from tests.pipeline.asking import table
+from tests.pipeline.making import HOUR, MINUTE, T0, Log, ids_in, write
+from tests.pipeline.test_processes import LONG, Place
+from tests.pipeline.test_stream import streamed
+
+pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(2400)]
+
+
+def test_kills_amid_batches_lose_and_repeat_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Python and Java together: while events are staged, when tables are staged, and behind a commit."""
+    place, log, other = Place(tmp_path), Log(), Log("n2")
+    waits = log.accept(T0, "waits@site.example")
+    log.verdict(waits, "deferred", T0 + 100, due="2025-11-18T11:30:00.000Z")
+    for hour in range(7):
+        log.deliver(T0 + hour * HOUR)
+        log.seal(place.events)
+    late = place.events / "n1-0-0000000002.jsonl.gz"
+    late.rename(tmp_path / "late")
+
+    for step in ("in", "sites"):
+        with place.stream("--maxfiles", "2") as process:
+            poll(partial(place.staged, step), f"a batch at {step}", seconds=LONG)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            assert place.staged(step), "it was killed in the middle"
+            other.deliver(T0 + MINUTE)
+            other.seal(place.events)
+    (tmp_path / "late").rename(late)
+    before = place.commits()
+    with place.stream("--maxfiles", "2") as process:
+        poll(lambda: place.commits() > before, "a commit", seconds=LONG)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    store = Store(place.tables)
+    streamed(spark, store, place.events)
+    assert store.last().taken == {"n1-0-": "1-7", "n2-0-": "1-2"}
+    log.verdict(waits, "delivered", T0 + 9 * HOUR, 2)
+    log.seal(place.events)
+    write(place.events / "x-copy.jsonl.gz", [{"v": 1}])
+    (last,) = streamed(spark, store, place.events)
+    assert last.counts["damaged"] == 1
+    assert last.taken == {"n1-0-": "1-8", "n2-0-": "1-2", "x-copy.jsonl.gz": "0"}
+
+    assert sorted(row["id"] for row in table(store, "events", "id")) == ids_in(place.events)
+    assert [row["outcome"] for row in table(store, "recipients", "outcome")] == ["delivered"] * 10
+    for name in ("sites", "senders"):
+        assert sum(row["delivered"] for row in table(store, name, "delivered")) == 10, name
