@@ -14,7 +14,7 @@ They change nothing: `LaneTable` and its parts apply them. What holds mail back 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -94,12 +94,8 @@ def at_turn(lane: Lane, slots: Slots, now: int, queuecache: int, single: bool) -
     return _HOLD if not single and slots.refuses(lane, doubted=not lane.answers(now)) else _OPEN
 
 
-def allowed(lane: Lane, now: int) -> int | Short:
-    """How many recipients of the lane's first job may go now; or the rate that has no tokens for it."""
-    job = lane.queue.jobs.first
-    if job.paid:
-        return len(job.recipients)
-    limits = lane.queue.limits_of(job)
+def allowed(job: Job, limits: Sequence[Limit], now: int) -> int | Short:
+    """How many recipients of a job may go now by the rates that count it; or the rate that has no tokens."""
     size = min([len(job.recipients), *(limit.burst for limit in limits)])
     for limit in limits:
         if wait := limit.wait(size, now):

@@ -185,12 +185,13 @@ class LaneTable:
 
     def _outside(self, lane: Lane, job: Job, now: int) -> Give | None:
         """A Give where something holds the recipient back."""
-        most, few = self._new_share, job.few
+        most, after = self._new_share, 0
         why = holds_back(lane, job, now, most)
-        after = 0
+        if why is None and not lane.share.most:
+            return None
         if why is Why.DEAD:
             after = lane.until_probed(now)
-        elif lane.share.most and not (lane.suspended or few):
+        elif lane.share.most and not (lane.suspended or job.few):
             # It may end: half of it is used up.
             lane.share, after = lane.asked(now)
         if why is Why.SHARE:

@@ -134,13 +134,16 @@ class Throttle:
         """The lane's next job, charged to its limits; None: it has to wait, or has none."""
         queue = lane.queue
         while queue.jobs and lane.asleep <= now:
-            job, size = queue.jobs.first, allowed(lane, now)
+            job = queue.jobs.first
+            if job.paid:
+                return queue.take()
+            limits = queue.limits_of(job)
+            size = allowed(job, limits, now)
             if isinstance(size, int):
-                if not job.paid:
-                    for limit in queue.limits_of(job):
-                        limit.take(size, now)
-                    queue.split_first(size)
-                    queue.jobs.first.paid = True
+                for limit in limits:
+                    limit.take(size, now)
+                queue.split_first(size)
+                queue.jobs.first.paid = True
                 return queue.take()
             if size.limit is not job.limit:
                 self._sleep(lane, size.limit, size.until)

@@ -125,9 +125,9 @@ def test_the_senders_rate_is_asked_before_the_lanes() -> None:
     job = lane.queue.jobs.first
     job.limit = sender
     sender.take(sender.burst, 0)
-    assert allowed(lane, 0) == Short(sender, 1000)
-    job.paid = True
-    assert allowed(lane, 0) == 1
+    assert allowed(job, lane.queue.limits_of(job), 0) == Short(sender, 1000)
+    assert isinstance(allowed(job, lane.queue.limits_of(job), 1000), Short)
+    assert allowed(job, (sender,), 1000) == 1
 
 
 def test_a_connection_closes_when_its_lane_is_suspended() -> None:
