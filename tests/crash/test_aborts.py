@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.usefixtures("quiet"),
 ]
 
-ROUNDS = 20
+ROUNDS = 12
 """`python -m tests.crash.full` has 100."""
 
 

@@ -68,14 +68,18 @@ def test_mail_survives_a_restart(
     assert server.stop() == 0
 
 
-@pytest.fixture(params=["redis", "postgres", "s3"])
+@pytest.fixture
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The element of a store that has a server of its own."""
     with store_element(request.param, tmp_path) as element:
         yield element
 
 
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize(
+    ("database", "kill"),
+    [("redis", True), ("postgres", True), ("s3", True), ("postgres", False)],
+    indirect=["database"],
+)
 def test_mail_on_a_server_survives_a_restart(
     database: str, kill: bool, make_server: MakeServer, make_receiver: MakeReceiver
 ) -> None:

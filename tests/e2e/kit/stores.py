@@ -10,9 +10,10 @@ from pathlib import Path
 from tests.fakes import postgres_server, s3_server
 from tests.fakes.redis_server import RedisServer
 
-_LEASE = "<lease_ms>2s</lease_ms>"
+_LEASE = "<lease_ms>5s</lease_ms>"
+"""A node that is late, as all are on a busy machine, loses its mail."""
 _LONG_LEASE = "<lease_ms>10s</lease_ms>"
-"""Where the server of the tests is slow: a node that is late loses its mail."""
+"""Where the server of the tests is slow."""
 
 
 @contextmanager
