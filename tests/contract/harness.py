@@ -322,7 +322,8 @@ class S3Harness(StoreHarness):
 
     def backend(self) -> Backend:
         server = s3_server.shared_server()
-        return S3Store(s3_server.BUCKET, self._prefix, server.url, "us-east-1")
+        objects = s3_server.objects(self._prefix)
+        return S3Store(s3_server.BUCKET, self._prefix, server.url, "us-east-1", objects=objects)
 
     def killed(self) -> None:
         """The store is as it is."""

@@ -12,7 +12,9 @@ import urllib.error
 import urllib.request
 from functools import cache
 
-from aiobotocore.session import get_session  # type: ignore[import-untyped]
+from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+
+from mqcd.stores.s3_objects import Objects
 
 BUCKET = "mqcd-tests"
 _STARTS_S = 60
@@ -67,18 +69,30 @@ def shared_server() -> S3Server:
     return server
 
 
+@cache
+def shared_session() -> AioSession:
+    """One for all clients of the tests: each new one reads the description of S3, most of a test's time."""
+    return AioSession()
+
+
+def objects(prefix: str) -> Objects:
+    """Those of the bucket, by way of that session."""
+    made = Objects(BUCKET, prefix)
+    made.make_session = shared_session
+    return made
+
+
 async def make_queue(name: str) -> str:
     """A queue of SQS on the same server; returns its URL."""
     url = shared_server().url
-    async with get_session().create_client("sqs", endpoint_url=url, region_name="us-east-1") as client:
+    async with shared_session().create_client("sqs", endpoint_url=url, region_name="us-east-1") as client:
         made = await client.create_queue(QueueName=name)
     return str(made["QueueUrl"])
 
 
 async def end_leases(prefix: str) -> None:
     """As if all nodes had been gone for a while."""
-    session = get_session()
-    async with session.create_client(
+    async with shared_session().create_client(
         "s3", endpoint_url=shared_server().url, region_name="us-east-1"
     ) as client:
         found = await client.list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}node/")

@@ -38,7 +38,9 @@ def prefix() -> str:
 @asynccontextmanager
 async def client() -> AsyncIterator[Any]:
     url = s3_server.shared_server().url
-    async with get_session().create_client("s3", endpoint_url=url, region_name="us-east-1") as made:
+    async with s3_server.shared_session().create_client(
+        "s3", endpoint_url=url, region_name="us-east-1"
+    ) as made:
         yield made
 
 
@@ -62,6 +64,7 @@ class Node:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
         self.objects = objects(s3_server.BUCKET, prefix)
+        self.objects.make_session = s3_server.shared_session
         self.store = S3Store(
             s3_server.BUCKET, prefix, url, "us-east-1", "", lease_ms, queue_url, objects=self.objects
         )
