@@ -30,7 +30,7 @@ class Following:
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = path
-        self._written: Sequence[Pending] = ()
+        self._written: list[Pending] = []
 
     def load(self) -> Sequence[Pending]:
         """What the last run left. A file that cannot be understood is logged, and counts as empty."""
@@ -45,6 +45,7 @@ class Following:
 
     def write(self, pending: Sequence[Pending]) -> None:
         """Make it durable, if it has changed. Raises OSError."""
+        pending = list(pending)
         if pending == self._written:
             return
         self._disk.mkdir(self._path.parent)
