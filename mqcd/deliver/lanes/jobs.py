@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from mqcd.core.model import Recipient
@@ -47,6 +47,10 @@ class Job:
     def priority(self) -> int:
         """Its message's."""
         return self.recipients[0].envelope.priority
+
+    def of(self, recipients: list[Recipient]) -> Job:
+        """The same job, of some of its recipients."""
+        return replace(self, recipients=recipients)
 
 
 class Ranks:
@@ -200,8 +204,7 @@ class JobQueue:
         """Make the first `size` recipients of the first job a job of their own."""
         job = self.jobs.first
         if len(job.recipients) > size:
-            part, order = job.recipients[:size], job.order
-            first = Job(job.hop, part, job.since, order=order, limit=job.limit, few=job.few)
+            first = job.of(job.recipients[:size])
             job.recipients = job.recipients[size:]
             self.jobs.put_back(first)
 
@@ -236,8 +239,7 @@ class JobQueue:
         later = self.cut(len(self.jobs.first.recipients))
         first = self.jobs.take_last()
         self._drop(first)
-        one = Job(first.hop, first.recipients[:1], first.since, order=first.order, limit=first.limit)
-        self.append(one, joinable=False)
+        self.append(first.of(first.recipients[:1]), joinable=False)
         return first.recipients[1:] + later
 
     def cull(self, over: Callable[[Recipient], bool], *, spare_first: bool) -> list[Recipient]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.core.model import Envelope, Recipient
-from mqcd.deliver.lanes.jobs import LOWER_TURN, Job, Ranks
+from mqcd.deliver.lanes.jobs import LOWER_TURN, Job, JobQueue, Ranks
 from tests.unit.deliver.lanes.test_scheduling import PLACES
 
 
@@ -91,3 +93,17 @@ def test_whatever_is_done_nothing_is_lost(priorities: list[int], actions: list[s
         assert not made or next(iter(made)) is made.first
     kept = list(made)
     assert [made.take_last() for _ in kept] == kept[::-1]
+
+
+def test_what_a_job_is_left_with_stays_begun_and_paid() -> None:
+    made = job(1)
+    made.recipients = [replace(made.recipients[0], qid=qid) for qid in (1, 2, 3)]
+    made.begun, made.paid, made.few, made.content = True, True, True, b"x"
+    queue = JobQueue()
+    queue.put_back(made)
+    queue.split_first(2)
+    assert [each.qid for each in queue.keep_one()] == [2, 3]
+    left = queue.take()
+    assert [each.qid for each in left.recipients] == [1]
+    assert (left.begun, left.paid, left.few, left.content) == (True, True, True, b"x")
+    assert (queue.waiting, queue.few) == (0, 0)
