@@ -137,13 +137,13 @@ class Deliverer:
         self._placing.reroute()
         if self._loop_task is not None:
             self._held.begin()
-        self._event.set()
+        self._look_afresh()
 
     def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
         """Apply advice from the next decision on: how to treat destinations, and which recipients of mail
         that was never tried are refused without an attempt."""
         self._placing.advise(shapings, suppressed)
-        self._event.set()
+        self._look_afresh()
 
     def rule(self, rules: Sequence[StandingRule], grace_ms: int) -> Collection[str]:
         """Have these rules stand from the next decision on, also for what waits for its turn; `grace_ms`: how

@@ -24,7 +24,7 @@ from mqcd.core.queueing.spid import format_spid
 from mqcd.deliver.connection.worker import SHORTAGE_MS
 from mqcd.deliver.lanes.lane import TRIAL_MS
 from mqcd.deliver.lanes.outside import FIRST_PROBE_MS
-from mqcd.deliver.service import CLAIMED_AT_ONCE
+from mqcd.deliver.service import CLAIMED_AT_ONCE, Deliverer
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.dialer import FakeDialer, Peer
 from tests.fakes.resolver import FakeResolver
@@ -560,6 +560,34 @@ async def test_a_reload_changes_routes_manners_and_delays() -> None:
         assert verdict.due == kit.clock.now() + MINUTE
         assert kit.dialer.dialled == [("192.0.2.2", 25)]
         assert kit.dialer.peers[0].log[0] == "EHLO new.example.org"
+
+
+class GivingNothing(MemoryStore):
+    """Has due mail, gives none of it, and notes how much it is asked for."""
+
+    async def claim(self, room, *_):  # type: ignore[no-untyped-def]
+        self.__dict__.setdefault("rooms", []).append(room)
+        return ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda deliverer: deliverer.reload(RELAYED, SCHEDULE),
+        lambda deliverer: deliverer.advise((), None),
+        lambda deliverer: deliverer.rule((), 0),
+    ],
+    ids=["reload", "advise", "rule"],
+)
+async def test_a_change_of_settings_allows_a_claim_at_once(change: Callable[[Deliverer], object]) -> None:
+    async with Kit(store=GivingNothing) as kit:
+        asked = kit.store.__dict__.setdefault("rooms", [])
+        await kit.submit("to@example.com")
+        await kit.until(lambda: bool(asked))
+        await turns(50)
+        before = len(asked)
+        change(kit.deliverer)
+        await kit.until(lambda: len(asked) > before)
 
 
 async def test_a_reload_changes_how_soon_a_timeout_is_noticed() -> None:
