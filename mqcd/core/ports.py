@@ -180,11 +180,12 @@ class QueueStore(MailTaker, Protocol):
         it may name one of which `claim_held` gives nothing yet."""
 
     def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
-        """All recipients that match and that the batch applies to, some at a time.
+        """The recipients that match and that the batch applies to, some at a time.
 
         A part's `recipients` are in flight, and are settled or parked before the next part is asked for.
         Those that it counts as `changed` were never in flight: the store has changed them itself. What is
-        accepted meanwhile is not part of it. Raises StoreUnavailable.
+        accepted meanwhile is not part of it. A store that moves records about may miss one that it moves
+        again and again during the pick. Raises StoreUnavailable.
         """
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
@@ -193,9 +194,12 @@ class QueueStore(MailTaker, Protocol):
     def settle(
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
     ) -> Awaitable[None]:
-        """Record verdicts of claimed recipients and the messages that they give rise to, atomically.
+        """Record verdicts of claimed recipients and the messages that they give rise to.
 
-        A due time further ahead than the schedule's longest delay becomes that, here and in `park`.
+        Each verdict is recorded as a whole, and the messages together. A store may record a call that is too
+        large for one write in several, the messages with the first: if it fails between them, or a crash
+        comes, the other recipients are as before the call, and reported once more. A due time further ahead
+        than the schedule's longest delay becomes that, here and in `park`.
         """
 
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:

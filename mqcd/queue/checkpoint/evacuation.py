@@ -7,9 +7,29 @@ C3  The helper writes the frozen records to clusters.
 C4  Commit: one MANIFEST edit, and memory follows it in the same turn.
 C5  Free: once no reader holds a pin, what ended is removed and the slot is free.
 
-Promise: nothing but the edit of C4 changes what the queue consists of. A step before it that fails leaves
-the segment as it was, to be tried again. However many entries a segment has, no turn of the loop handles more
-than `slices.AT_ONCE` of them, and counts are right at each moment between.
+Promise: nothing but the edit of C4 moves a record to a cluster. When a step before it fails, what rests in
+the segment waits there again, to be evacuated later; what CARRY frames have moved stays in the newer segment,
+and files that the helper has made are written anew by the next try, or removed as waste. However many entries
+a segment has, no turn of the loop handles more than `slices.AT_ONCE` of them, and counts are right at each
+moment between.
+
+| meanwhile | in step | what follows |
+|---|---|---|
+| a claim | C1 | it gets what is not frozen yet; a CARRY moves that before C2 |
+| | C2 to C4 | it finds nothing of the segment |
+| | C5 | it finds the new clusters |
+| a verdict, a park | C1 | it waits for a CARRY under way; C1 waits for one that was there before |
+| | C2 to C4 | its entry has left the segment; a copy of content that it made needless goes after C4 |
+| | C5 | it removes the content's file where no entry needs it |
+| `retry now` | C1 to C3 | what is not frozen is due; the rest is noted, for the clusters' lines after C4 |
+| | C4 | it waits until memory has followed the commit |
+| | C5 | it finds the new clusters |
+| a stop | C1 to C3 | it waits for the end of the evacuation |
+| | C4 | it leaves a MANIFEST in doubt to the next start; the entries stay frozen |
+| | C5 | it waits for no reader |
+
+What was noted for `retry now` holds once an evacuation of the segment succeeds; entries that wait again after
+a failure have their old due times until then.
 """
 
 from __future__ import annotations
@@ -82,7 +102,8 @@ class Evacuator:
         """Whether readers and a MANIFEST in doubt are waited for no longer."""
 
     async def run(self, segment: Segment) -> None:
-        """Evacuate a sealed and exported segment. Raises OSError, MqcdError; then nothing has changed."""
+        """Evacuate a sealed and exported segment. Raises OSError, MqcdError; then all that rests in it
+        waits there again, unless the MANIFEST is in doubt at a stop."""
         shard = self._shard
         begun = shard.clock.monotonic()
         await shard.deleter.settled(self._urgent)

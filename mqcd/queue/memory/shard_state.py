@@ -1,6 +1,7 @@
-"""The parts of one shard, and where they are: what requests change is in `memory.entries`.
+"""The parts of one shard, and where they are.
 
-The fields are set while the store opens. Later only `ready` changes, once, and `options`, by a reload.
+The fields are set while the store opens. Later only `ready` changes, once, and `options`, by a reload. What
+requests change is in three of the parts: `entries`, `cluster_index`, and the keys in memory (`keys.live`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
 """What lost TAKE frames had moved out of clusters, after damage to the journal.
 
-A frame that is lost may have taken records from a cluster. Their lines still stand behind its cursor, and
-later frames mention some of them: they were tried, deferred, delivered. If such a line were claimed again,
-its recipient would be tried again, unreported. A take moves all lines from the cursor on, so every
-line up to the last one that a later frame mentions has been taken: of lines that moved on, that frame
-knows the record location or the end; the others are taken here, as attempts whose outcome is unknown.
+A TAKE frame moves records of a cluster into the journal: those from the cluster's cursor up to its new one,
+without a gap. When the frame is lost, the cursor is still the old one, and the lines seem to wait there.
+Later frames show that they do not: these frames settle or begin some of the lines' recipients. A lost take
+reached at least to the last line that a later frame mentions. So that line and all before it are taken here
+again:
+
+    line of the cluster    later frames say    it is
+    1  (the cursor)        delivered           skipped: it has ended
+    2                      nothing             taken: it may have been tried, so its outcome is unknown
+    3                      deferred            skipped: that frame has its record
+    4                      an attempt began    taken: its outcome is unknown
+    5                      nothing             left in the cluster: nothing shows that it was taken
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ _NEVER = 0
 
 
 class Claims:
-    """Claims recipients of one shard, one claim at a time."""
+    """Claims recipients of one shard, one search at a time.
+
+    `entries` searches nothing and needs no turn: what it claims rests at that moment.
+    """
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard

@@ -1,4 +1,7 @@
-"""What happens to claimed recipients: begin, settle, park, each one frame of the journal.
+"""What happens to claimed recipients: begin, settle, park.
+
+Each is one frame of the journal. What is too large for one becomes several, each of which holds or not on its
+own; new messages are whole in the first.
 
 Before the frame is appended, an entry is marked: `begun` by `begin`, SETTLING by `settle` and `park`. No
 other part may change a SETTLING entry, and its old record location stays live. All else in memory changes
