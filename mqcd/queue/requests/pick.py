@@ -55,6 +55,7 @@ from mqcd.queue.memory.slices import slices
 from mqcd.queue.requests.claim import Claims
 from mqcd.queue.requests.load import may_claim
 from mqcd.queue.wal.entry_states import State
+from mqcd.queue.wal.pending import Unplaced
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
@@ -311,7 +312,8 @@ class Picking:
             if not isinstance(end, StoreUnavailable):
                 raise end
             failure = end
-            self._shard.journal.trouble.when_certain(partial(self._drop, each))
+            if not isinstance(end, Unplaced):
+                self._shard.journal.trouble.when_certain(partial(self._drop, each))
         return changed, failure
 
     def _append(self, divided: Divided, before: Sequence[Recipient]) -> asyncio.Future[None]:

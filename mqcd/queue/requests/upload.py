@@ -18,6 +18,7 @@ from mqcd.disk.durable import describe
 from mqcd.queue.disk.space import Space
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.spool.files import Draft
+from mqcd.queue.wal.pending import Unplaced
 
 Written = TypeVar("Written")
 
@@ -124,6 +125,8 @@ class Staging:
         async def written() -> Written:
             try:
                 return await write()
+            except Unplaced:
+                raise
             except BaseException:
                 self._drop(staged)
                 raise

@@ -25,7 +25,19 @@ from mqcd.queue.format.frame import HEADER_SIZE, Kind
 from mqcd.queue.wal import segment_states
 from mqcd.queue.wal.committer import Committer, Write
 from mqcd.queue.wal.journal_states import ENDED, Event, State, after
-from mqcd.queue.wal.pending import ALL, FULL, MORE, Append, Group, Placed, fail, pack_group, refuse
+from mqcd.queue.wal.pending import (
+    ALL,
+    BROKEN,
+    FULL,
+    MORE,
+    Append,
+    Group,
+    Placed,
+    fail,
+    fail_durable,
+    pack_group,
+    refuse,
+)
 from mqcd.queue.wal.segments import Ring, Segment
 from mqcd.queue.wal.trouble import Trouble
 
@@ -283,10 +295,11 @@ class Journal:
             self._quiet.set()
 
     def _break(self, frames: list[Append]) -> None:
-        """An internal error has left memory behind the journal, and the futures of `frames` open."""
-        self.broken = "memory may differ from the journal after an internal error; only a restart helps"
+        """An internal error has left memory behind the journal, and the futures of durable `frames` open."""
+        self.broken = BROKEN
         self._state = after(self._state, Event.BREAK)
-        self._pending.extendleft(reversed(frames))
+        for frame in frames:
+            fail_durable(frame)
         refuse(self._pending, ALL, self.broken)
         self._quiet.set()
 

@@ -35,8 +35,17 @@ MAX_GROUP = 8 << 20
 """Octets after which a group is written though more frames wait."""
 
 
+BROKEN = "memory may differ from the journal after an internal error; only a restart helps"
+"""Why a journal takes nothing after an internal error."""
+
+
 class JournalFull(StoreUnavailable):
     """No segment can begin for new work: nothing of the frame has been written, or ever will be."""
+
+
+class Unplaced(StoreUnavailable):
+    """An internal error: the frame is durable, memory lacks it, and it counts from the next start on. So the
+    files that it names stay."""
 
 
 Placed = Callable[[Segment, int, int, int], None]
@@ -103,13 +112,21 @@ def refuse(
 
 def fail(item: Append, why: str, cause: BaseException | None = None) -> None:
     """Fail its future: it will not be written. The cause says whether space is missing."""
+    _fail(item, JournalFull(why) if why == FULL else StoreUnavailable(why), cause)
+
+
+def fail_durable(item: Append) -> None:
+    """Fail its future, with Unplaced: it has been written, and memory cannot follow."""
+    _fail(item, Unplaced(BROKEN), None)
+
+
+def _fail(item: Append, error: StoreUnavailable, cause: BaseException | None) -> None:
     if item.failed is not None:
         item.failed()
     if item.kind is Kind.NOTE:
         # No caller waits for it, so its exception would never be retrieved.
         item.future.cancel()
     elif not item.future.done():
-        error = JournalFull(why) if why == FULL else StoreUnavailable(why)
         error.__cause__ = cause
         item.future.set_exception(error)
 

@@ -49,6 +49,19 @@ async def test_a_stop_after_an_internal_error_evacuates_nothing(rig: Rig) -> Non
     assert [each.address for each in again.listed()] == ["a@example.org", "b@example.org"]
 
 
+async def test_an_internal_error_removes_no_content_of_a_durable_frame(rig: Rig) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    rig.shard.observer = Faulty()
+    content = BODY * (1 + (rig.options.settings.journal.inline_max // len(BODY)))
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="internal error"):
+            await rig.post.send("a@example.org", content=content)
+    assert len(rig.spooled()) == 1
+    after = await rig.killed()
+    [recipient] = await after.post.claim_all()
+    assert await after.post.read(recipient) == content
+
+
 async def test_a_disk_that_hangs_does_not_hold_up_the_stop(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:

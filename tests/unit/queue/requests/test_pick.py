@@ -242,3 +242,23 @@ async def test_a_rest_does_not_last_longer_for_a_disk_that_was_slow(
     await settled(rig, await following)
     await parts.aclose()
     assert rig.store.in_flight(flying)
+
+
+async def test_an_internal_error_removes_no_cluster_of_a_durable_frame(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await in_clusters(rig)
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+
+    def fails(*_: object) -> None:
+        raise ValueError("an observer's fault")
+
+    monkeypatch.setattr(rig.observer, "amended", fails)
+    with pytest.raises(StoreUnavailable, match="internal error"):
+        await carry_out(rig.store, batch(Action.HOLD, rig.post))
+    await rig.shard.deleter.settled()
+    after = await rig.killed()
+    assert areas(after) == {Area.HELD: MANY}
+    assert len(await after.post.scan()) == MANY
+    assert [str(fault["exception"]) for fault in faults] == ["an observer's fault"]
