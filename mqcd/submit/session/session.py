@@ -10,6 +10,8 @@
 
 `link_states` has the states of the connection, `esmtp.states` those of the dialogue.
 
+Settings read: timeout, bare_newline, delay_greet.
+
 Logging: one line per session as it leaves its door (level debug), faults with their traceback; no contents.
 """
 
@@ -261,35 +263,36 @@ class Session(asyncio.Protocol):
         try:
             line = wire.next_line(MAX_RESPONSE if dialogue.state is State.LOGIN else MAX_LINE)
         except BadLine as error:
-            self._out.append(dialogue.bad_line(replies.unreadable(error)))
-        else:
-            if line is None:
-                if wire.at_end:
-                    self._end()
-                return False
-            if self._filter is not None:
-                self._start(self._obey(line))
-                return False
-            self._out.append(self._answer(line))
-        return self._goes_on()
+            return self._goes_on(dialogue.bad_line(replies.unreadable(error)))
+        if line is None:
+            if wire.at_end:
+                self._end()
+            return False
+        if self._filter is not None:
+            self._start(self._obey(line))
+            return False
+        return self._goes_on(self._answer(line))
 
-    def _goes_on(self) -> bool:
-        """What follows a command whose reply is the last of `_out`; whether there is more to do at once."""
+    def _goes_on(self, reply: bytes) -> bool:
+        """Give the reply to a command, or begin what it waits for; whether there is more to do at once."""
         dialogue, wire = self._dialogue, self.wire
         if dialogue.waits:
-            self._start(self._finish(self._out.pop()))
+            self._start(self._finish(reply))
             return False
-        self._after_command()
+        self._give(reply)
         # Most clients wait for each reply: without this check every command would cost a second turn.
         return not self._has_ended and (wire.held > 0 or wire.at_end or dialogue.takes_chunk)
 
-    def _after_command(self) -> None:
+    def _give(self, reply: bytes) -> None:
+        """Give the reply to a command, and do what its state asks for; what was sent too early is refused
+        instead, and the session ends."""
         state = self._dialogue.state
+        if self.wire.held and (early := EARLY.get(state)) and not self._dialogue.takes_chunk:
+            self._end(Reason.SEQUENCE, early)
+            return
+        self._out.append(reply)
         if state is State.CLOSED:
             self._end()
-        elif self.wire.held and (early := EARLY.get(state)) and not self._dialogue.takes_chunk:
-            self._out.pop()
-            self._end(Reason.SEQUENCE, early)
         elif state is State.HANDSHAKE:
             self._begin_tls()
 
@@ -323,8 +326,7 @@ class Session(asyncio.Protocol):
                 reply = await self._check_password()
             elif not await self._pause.for_place(intake.load, dialogue):
                 reply = dialogue.retract(Reason.OVERLOAD, BUSY)
-        self._out.append(reply)
-        self._after_command()
+        self._give(reply)
         if dialogue.state is State.REVERSED and not self._has_ended:
             self._write()
             await intake.desk.collect(
