@@ -140,7 +140,7 @@ class Recipient:
     route: str = ""
     """The next hop that an operator chose, as `host:port`; "" = what the configuration says."""
     amended: str = ""
-    """What a batch made of it, and what it was before, see `core.amendment`; "" = nothing can be undone."""
+    """What a batch made of it, what it was before: see `queueing.amendment`; "" = nothing can be undone."""
 
     @property
     def spid(self) -> int:

@@ -81,7 +81,7 @@ class Backoff(Protocol):
 
 EnqueuePolicy = Callable[[Draft], Awaitable[Sequence[Draft] | None]]
 """Sees a message before it is queued: None = as it is, else what to queue in its place (none of it: []).
-Raises `core.reply.Refused` to refuse it."""
+Raises `core.smtp.reply.Refused` to refuse it."""
 RelayPolicy = Callable[[Mail], Awaitable[Mail | Reply | None]]
 """Sees a message before it is relayed: None = as it is, else what to relay in its place, or a reply that
 counts as the relay's."""

@@ -14,8 +14,8 @@
 * `suppress` refuses recipients by a list, in all sessions, from the next RCPT on.
 * `reload` takes over new <server> and <ssl> blocks for sessions that begin later; earlier ones keep the rules
   and limits that they have announced. Name, interface and port stay.
-Settings read: interface, port, name, timeout, maxpeerconnections, relay_clients, users, and those of
-`dialogue`, `intake`, `policy`.
+Settings read: interface, port, name, proxies, maxpeerconnections, and those of `session`, `dialogue`,
+`intake`, `policy`.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
 
     A report that fails ends at once, without a report (RFC 5321, 4.5.5 and 6.1). Raises
     ValueError when the verdict cannot come in the recipient's area: a bounce is not attempted, what has
-    not failed cannot be reported, and a batch changes only what it applies to (see `core.amendment`).
+    not failed cannot be reported, and a batch changes only what it applies to (see `queueing.amendment`).
     """
     if type(verdict) is Delivered and recipient.area in _TRIED:
         # What becomes of most mail.

@@ -2,9 +2,9 @@
 
 POST /v1/records, a selection as `retrying` has it, gives a line for each recipient: `+` if it is in flight,
 else `-`, then its record. POST /v1/moment gives all of them, and the events that are in no event file, as
-`stores.moment` packs them. POST /v1/unfiled?spid=SPID gives the events of one message that are in no event
-file. POST /v1/content?spid=SPID&at=OFFSET gives the next octets of a message's content, none at its end; it
-is for root and the server's user alone.
+`stores.queue.moment` packs them. POST /v1/unfiled?spid=SPID gives the events of one message that are in no
+event file. POST /v1/content?spid=SPID&at=OFFSET gives the next octets of a message's content, none at its
+end; it is for root and the server's user alone.
 """
 
 from __future__ import annotations

@@ -50,13 +50,13 @@ class Passing:
     listener: int
 
     def passes(self, connection: socket.socket, connections: int) -> bool:
-        """See `submit.capacity.Passing`."""
+        """See `policy.capacity.Passing`."""
         return self.balance.passes(self.listener, connection, connections)
 
     def count(self, connections: int) -> None:
-        """See `submit.capacity.Passing`."""
+        """See `policy.capacity.Passing`."""
         self.balance.count(connections)
 
     def elsewhere(self) -> bool:
-        """See `submit.capacity.Passing`."""
+        """See `policy.capacity.Passing`."""
         return self.balance.elsewhere()

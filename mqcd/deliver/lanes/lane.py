@@ -136,43 +136,52 @@ STANDINGS: Mapping[Standing, Mapping[Move, Standing]] = {
 
 SUSPENDED = frozenset({Condition.SUSPENDED, Condition.PROBING})
 
-_OPEN = Condition.OPEN
-
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """The state of one hop."""
+    """The state of one hop. Beside each group of fields stands the module that alone writes them, where there
+    is one."""
 
+    # scheduling
     hop: Hop
+    # lane: `on`
     condition: Condition = Condition.NEW
     suspended: bool = False
     """Whether no server of the destination accepted a connection at the last try; follows the condition."""
+    # lane: `move`
     standing: Standing = Standing.OUT
+    # scheduling and throttling
     queue: JobQueue = field(default_factory=JobQueue)
+    # scheduling
     window: Window = field(default_factory=Window)
     pace: Pace = field(default_factory=Pace)
     suspension: Suspension = field(default_factory=Suspension)
-    share: Share = field(default_factory=Share)
-    connections: int = 0
-    """Open or being opened."""
-    idle: int = 0
-    """Of those, open and without work."""
-    coming: int = 0
-    """New recipients that will wait here as soon as their message is durable."""
     working: int = 0
-    """Of those, past the handshake with a server that takes mail."""
+    """Connections past the handshake with a server that takes mail."""
     breaks: int = 0
     """Connections that broke since the last transaction that ran to its end."""
     moved: int = 0
     """When a transaction last ended, or its first recipients came."""
+    # scheduling and passing
+    share: Share = field(default_factory=Share)
+    # scheduling, and direct, which takes a message back that could not be written
+    coming: int = 0
+    """New recipients that will wait here as soon as their message is durable."""
+    # slots
+    connections: int = 0
+    """Open or being opened."""
+    idle: int = 0
+    """Connections that are open and without work."""
     begun: int = 0
     """When an attempt last began while none was under way."""
     doubted: bool = True
     """Its connections count as those of a destination that does not answer, see `slots`."""
+    # throttling
     limit: Limit | None = None
     """Its own rate."""
     asleep: int = 0
     """Nothing can start before this time, for lack of the lane's own tokens."""
+    # passing
     domains: set[str] = field(default_factory=set)
     """Domains whose mail goes by this lane alone."""
 

@@ -141,7 +141,7 @@ class Passing:
         """Domains that claims pass over, and until when; see `LaneTable.skip`."""
         skipped: dict[str, int] = {}
         for lane in tuple(self._resting.values()):
-            rest = 0 if lane.suspended else _rest(lane, now)
+            rest = 0 if lane.suspended else _renewed_rest(lane, now)
             if rest > 0:
                 skipped.update(dict.fromkeys(lane.domains, rest))
             else:
@@ -182,10 +182,11 @@ class Passing:
         ]
 
 
-def _rest(lane: Lane, now: int) -> int:
+def _renewed_rest(lane: Lane, now: int) -> int:
     """How long claims pass over its mail, ms; 0 = no longer.
 
-    A rest that ends with the share still held is followed by the next one: no mail is claimed to see it.
+    Where a rest has ended with the share still held, it begins the next one and writes `lane.share`: no mail
+    is claimed to see it.
     """
     rest = lane.share.until - now
     if rest <= 0 and lane.share.most:

@@ -115,7 +115,7 @@ class LaneTable:
         return room if room * 10 >= self._bounds.queuecache else 0
 
     def places(self, skip: Skip) -> Places:
-        """What a claim for `room` that passes over domains may give to which tenants besides."""
+        """What a claim that passes over the domains in `skip` may give to which tenants beyond its room."""
         most = self._bounds.queuecache
         return Places(self.shares, self.active, most, full=not self.room(), takes_few=skip.takes_few)
 

@@ -43,7 +43,7 @@ class Slots:
         self.taken = 0
         """Open or being opened."""
         self.idle = 0
-        """Of those, open and without work."""
+        """Connections that are open and without work."""
         self.doubted = 0
         """Of `taken`, to destinations in doubt."""
         self.crowded = False

@@ -33,7 +33,7 @@ class DotStuffer:
             return chunk
         before = self._tail
         self._tail = chunk[-2:] if len(chunk) > 1 else before[-1:] + chunk
-        # See `core.transparency` for the ways of searching.
+        # See `core.smtp.transparency` for the ways of searching.
         dots = b"." in chunk and chunk.rfind(b"\r\n.") >= 0
         stuffed = chunk.replace(b"\r\n.", b"\r\n..") if dots else chunk
         if chunk[:1] == b"." and before == b"\r\n":

@@ -2,7 +2,7 @@
 
 An observer like `Meters`, and as close to the path of every recipient: a look-up or two and an addition for
 each figure. The number of series is bounded for any mail: listeners and zones by the configuration and by
-`MOST_NAMES`; sites by `Leaders`; replies by the words that `core.classes` has for them.
+`MOST_NAMES`; sites by `Leaders`; replies by the words that `smtp.classes` has for them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Spark binds to loopback unless SPARK_LOCAL_IP says otherwise, runs `local[*]` unless a master is given, counts
 in UTC, and its Python workers are the interpreter that runs this, so that they find the same packages. A
-session that exists already (notebook) is used as it is; under spark-submit its own options come before all
-this.
+session that exists already (notebook) keeps its settings: with `sources` it gets the two data sources, and
+the one setting that they need. Under spark-submit its own options come before all this.
 
 Raises PipelineUnavailable, whose text names the package to install, and WorkFailed for what Spark throws.
 """

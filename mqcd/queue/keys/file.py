@@ -134,7 +134,7 @@ class OpenFile:
         return cls(disk, fd, state, index, bytes(made))
 
     def perhaps(self, name: bytes, top: int) -> bool:
-        """Whether it may hold a name; `top` is the name's own, see `keys.top_of`."""
+        """Whether it may hold a name; `top` is the name's own, see `format.keys.top_of`."""
         if not self.prints:
             return True
         first, last = self._index.part(top)

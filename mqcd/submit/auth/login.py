@@ -1,6 +1,6 @@
 """One session's logins: from the AUTH command to the reply that ends it (RFC 4954). Pure.
 
-`begin` and `take` return a `Turn`: the event of `submit.states` that it is, and the reply. Where the event is
+`begin` and `take` return a `Turn`: the event of `esmtp.states` that it is, and the reply. Where the event is
 CHECK, the caller compares `checking` with the user's hash, and passes the result to `checked`. An AUTH that
 does not begin is refused by a Reply.
 

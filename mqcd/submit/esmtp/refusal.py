@@ -45,7 +45,8 @@ class Reason(StrEnum):
     TIMEOUT = "timeout"
     """The client was silent for too long: disconnected."""
     CONTENT = "content"
-    """Bare CR, NUL or, unless it is normalised, bare LF in the content: others may see two messages in it."""
+    """Bare CR, NUL or, unless it is normalised, bare LF in the content: others may see two messages in it.
+    Also a line of it that is longer than maxline."""
     LOOP = "loop"
     """maxhops Received headers."""
     SUPPRESSED = "suppressed"

@@ -19,7 +19,7 @@ LEAST = 10
 
 
 class Passing(Protocol):
-    """Passes connections on to other server processes; see `net.balance`."""
+    """Passes connections on to other server processes; see `shared.balance`."""
 
     def passes(self, connection: socket.socket, connections: int) -> bool:
         """Pass a new connection on, if another process has fewer; returns whether it was passed."""

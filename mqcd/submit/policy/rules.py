@@ -2,7 +2,7 @@
 new mail is accepted. Pure.
 
 Settings read: maxmsgsize, the switches of extensions, announcehost, smtpgreet, sender_deny, sender_permit,
-validate_helo, validate_sender, validate_recip, remotenets, ssl.
+ssl, and those of `checks.names` and `checks.greylist`.
 """
 
 from __future__ import annotations

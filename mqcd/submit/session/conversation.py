@@ -111,7 +111,7 @@ class Conversation:
         self.waits: Sequence[Wait] = ()
         """What the reply to the last command waits for."""
         self.places: dict[str, int] = {}
-        """The places among the sessions of its parties that it holds; see `submit.quotas`."""
+        """The places among the sessions of its parties that it holds; see `policy.quotas`."""
         self.login = self._new_login()
         """The session's logins; None where nobody can log in."""
         self.state = State.START

@@ -10,7 +10,7 @@ With BDAT a message comes in chunks (RFC 3030): `chunk` is the one that state CO
 `chunk_taken` gives the reply to one that is not the last. Before the caller sends a reply it does what the
 reply waits for: `waits`. What is refused and counted: `conversation`; logins and TLS: `securing`.
 
-Settings read: maxmsgsize, maxrecips, maxmessages, maxbadreqs, and those of `rules`.
+Settings read: maxmsgsize, maxrecips, maxmessages, and those of `conversation` and `rules`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ Differences from aiosmtpd, all on the side of losing and leaking nothing:
 * A hook that has not returned after HOOK_MS is cancelled with its session.
 * Content whose lines end in LF alone is given CRLF: `email` writes it so.
 
-`session.authenticated` and `session.auth_data` (a LoginPassword whose password is empty) say who has logged
-in; the password itself is never given to a hook.
+The fields `authenticated` and `auth_data` of aiosmtpd's session (a LoginPassword whose password is empty) say
+who has logged in; the password itself is never given to a hook.
 
 A message whose `rcpt_tos` is empty after `handle_DATA` has replied 2yz is discarded, and logged.
 """

@@ -5,9 +5,9 @@ A message whose content is at most `inline_max` octets goes to the store whole. 
 reply only once `enqueue` has returned. After any error the content, or its present chunk, is read to its
 end before the reply, so that the session stays in step; only a disconnect or a stop ends that.
 
-Failures and replies: bare CR, NUL, or bare LF where it is not normalised, 554 5.6.0; maxmsgsize 552 5.3.4;
-maxhops 554 5.4.6; StoreUnavailable 451 4.3.1; Refused: its own reply; anything else 451 4.3.0, and the log
-has it.
+Failures and replies: bare CR, NUL, bare LF where it is not normalised, or a line longer than maxline 554
+5.6.0; maxmsgsize 552 5.3.4; maxhops 554 5.4.6; StoreUnavailable 451 4.3.1; Refused: its own reply; anything
+else 451 4.3.0, and the log has it.
 
 A message with an idempotency key that was used before gets the reply of the first one (`session.keying`).
 
