@@ -58,10 +58,15 @@ _newest = [column for sequence, names in _NEWEST.items() for column in (sequence
 STATE = pa.schema([(name, _kind(name)) for name in (*KEY, *_COUNTS, *_LEAST, *_GREATEST, *_newest)])
 """The columns that are folded.
 
-A new column of a recipient: a number of events goes into `_COUNTS`; the least or greatest value over all
-events into `_LEAST` or `_GREATEST`, with its value of one event in `of_events`; a field of the newest event
-that has it into `_NEWEST`, by the event's name for it. What follows from other columns goes into `RECIPIENT`
-and `_derived`.
+A new column of a recipient:
+
+* a number of events goes into `_COUNTS`;
+* the least or greatest value over all events into `_LEAST` or `_GREATEST`; what it is for one event, into
+  `of_events`, and the event's fields that this reads, into `EVENT`;
+* a field of the newest event that has it into `_NEWEST`, by the event's name for it.
+
+`_kind` has the type: that of the event's field of this name, but for counts, sequences and times; `_OTHER`
+has those that no event has. What follows from other columns goes into `RECIPIENT` and `_derived`.
 """
 RECIPIENT = pa.schema(
     [
@@ -113,7 +118,7 @@ def of_events(events: pa.Table) -> pa.Table:
         "attempts": pc.fill_null(selected["attempt"], 0),
         "last_event": at,
         "delivered_sequence": when(verb(Verb.DELIVERED), sequence),
-        # Of an event without a sender nothing is taken.
+        # An event without a sender gives nothing of the envelope.
         "envelope_sequence": when(
             pc.is_valid(selected["sender"]), pc.if_else(accepted, pa.scalar(_ENVELOPE), sequence)
         ),
