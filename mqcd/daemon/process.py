@@ -137,7 +137,7 @@ class Process:
         self._stop = asyncio.Event()
         self._server: Server | None = None
         self._reloads_asked = 0
-        """Of them the first is under way."""
+        """Reloads that were asked for and are not done; the first is under way."""
         self._reloading: asyncio.Future[None] | None = None
         self._cutter: Cutter | None = None
         self._clock = SystemClock()

@@ -25,7 +25,7 @@ IRREGULAR = (errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
 _IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
 _ZEROS_AT_ONCE = 4
-"""Of these are written between two syncs."""
+"""How many times `_ZEROS` is written between two syncs."""
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _UNTOLD = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS))
 """Errors of a non-blocking read that would wait, or is not supported."""

@@ -32,7 +32,7 @@ QUICK, SEARCHES, UPLOADS = 4, 3, 2
 (`AT_ONCE` of `net.control.socket_file`) some are left for commands."""
 _PIECE = 1 << 16
 MOST_OCTETS = 16 << 20
-"""Of an answer that is held whole."""
+"""The most octets of an answer that is held whole."""
 AUTHOR = "X-Mqcd-Author"
 """The field that names who asks, by their token's name; the server believes its own user and root alone."""
 

@@ -38,8 +38,8 @@ class Objects:
         self.plainly = aiobotocore.config.AioConfig(
             request_checksum_calculation="when_required", response_checksum_validation="when_required"
         )
-        """Of a client for other stores than Amazon's. Over TLS it would send checksums as trailers, which
-        Swift refuses; without them it signs the octets' hash, which every store checks."""
+        """Settings of a client for other stores than Amazon's. Over TLS it would send checksums as trailers,
+        which Swift refuses; without them it signs the octets' hash, which every store checks."""
         self.errors = (
             botocore.exceptions.BotoCoreError,
             botocore.exceptions.HTTPClientError,

@@ -29,7 +29,7 @@ DEEPEST = 50
 Row = TypeVar("Row")
 Predicate = Callable[[Row], bool]
 Reader = Callable[[str], Callable[[Row], Any]]
-"""Of a path in `where_fields.FIELDS`, a function that reads it from a row: typed as in a `Recipient`."""
+"""For a path in `where_fields.FIELDS`, a function that reads it from a row: typed as in a `Recipient`."""
 
 _FIELD = re.compile(r"[A-Za-z][\w-]*")
 _OP = re.compile(r"!=|[=~<>]|in(?![\w-])", re.IGNORECASE)

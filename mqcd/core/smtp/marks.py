@@ -1,7 +1,7 @@
 """What is recorded of a message's header: Message-ID, List-ID and X-mqcd-Tag. Pure.
 
 RFC 5322, 3.6.4, and RFC 2919. Only the beginning of the content is looked at, once, and what is found is cut
-and made printable: a stranger has written it. Of a field that stands there twice the first one counts.
+and made printable: a stranger has written it. The first counts where a field stands there twice.
 """
 
 from __future__ import annotations

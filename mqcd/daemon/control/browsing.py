@@ -27,7 +27,7 @@ from mqcd.queue.reading.snapshot import Item
 ROWS = 100
 """In a part of a list, unless another number is asked for."""
 MOST_RECIPIENTS = 1000
-"""Of one message that are shown."""
+"""The most recipients of one message that are shown."""
 _CHUNK = 1 << 16
 _GONE = "no such message is known"
 

@@ -45,7 +45,7 @@ class Slots:
         self.idle = 0
         """Connections that are open and without work."""
         self.doubted = 0
-        """Of `taken`, to destinations in doubt."""
+        """Those of `taken` that go to destinations in doubt."""
         self.crowded = False
         """Whether lanes stand in line while all are in use."""
         self._held: dict[Lane, None] = {}

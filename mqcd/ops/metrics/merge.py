@@ -22,7 +22,7 @@ _LIBRARY: Mapping[str, Merge] = {
     "process_max_fds": Merge.MAX,
     "python_info": Merge.SAME,
 }
-"""Of its other figures, all are added."""
+"""All its other figures are added."""
 _DECLARED: Mapping[str, Merge] = {**_LIBRARY, **{spec.name: spec.merge for spec in CATALOGUE}}
 _TOGETHER: Mapping[Merge, Callable[[float, float], float]] = {
     Merge.SUM: float.__add__,
@@ -85,7 +85,7 @@ class Merger:
         self._shards: dict[int, _Shard] = {}
 
     def merge(self, expositions: Mapping[int, str], *, open_metrics: bool = False) -> bytes:
-        """Of the text of each shard's /metrics that of all. Raises ValueError for what is no exposition."""
+        """Makes one text of /metrics of those of all shards. Raises ValueError for what is no exposition."""
         families: dict[str, Metric] = {}
         sums: dict[str, dict[_Key, float]] = {}
         shown = {number: _families(number, text) for number, text in expositions.items()}

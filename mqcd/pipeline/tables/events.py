@@ -23,7 +23,7 @@ def sorted_out(rows: DataFrame) -> DataFrame:
 def doubled(events: DataFrame, known: DataFrame) -> DataFrame:
     """Events whose ids may have come before, sorted out anew: an id that did is damage that says so.
 
-    Of several with one id the first file's stays.
+    Where several have one id, the first file's stays.
     """
     order = Window.partitionBy("id").orderBy("file")
     ranked = events.withColumn("_rank", F.row_number().over(order))

@@ -27,7 +27,7 @@ def _hour(column: str) -> Column:
 def queue_age(recipients: DataFrame, first: int, last: int, now: int) -> DataFrame:
     """A row for each hour from `first` to `last` (hours since 1970), node and age, where recipients waited.
 
-    Of the hour that is not over at `now`, ms, it says how old mail is then.
+    For the hour that is not over at `now`, ms, it says how old mail is then.
     """
     known = recipients.where(F.col("accepted").isNotNull())
     ended = F.when(F.col("ended").isNotNull(), _hour("ended") - 1).otherwise(F.lit(last))

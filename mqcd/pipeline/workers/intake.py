@@ -36,9 +36,9 @@ FOUND = pa.schema(
         ("days", pa.list_(pa.string())),
     ]
 )
-"""Of each file a row with its damaged lines, which says that all of it was read; for each series of ids in it
-one with least and greatest sequence and the hours since 1970 of its events; the days on
-which the messages of all of them were accepted; and of each part written its path."""
+"""A row for each file has its damaged lines, and says that all of it was read. A row for each series of ids
+in it has the least and greatest sequence and the hours since 1970 of its events. One row has the days on
+which the messages of all files were accepted. A row for each part that was written has its path."""
 FOUND_DDL = (
     "file string, part string, node string, shard int, low long, high long, events long, damaged long,"
     " hours array<long>, days array<string>"

@@ -38,7 +38,7 @@ class Owned:
     clock: Clock
     manifest: Manifest
     number: int
-    """Of the segment that never was; no edit may leave it unused twice."""
+    """The number of the segment that never was; no edit may leave it unused twice."""
 
     @property
     def queue_root(self) -> Path:

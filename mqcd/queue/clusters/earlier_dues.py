@@ -49,7 +49,7 @@ _NOTHING = Earlier(_NEVER)
 
 
 class EarlierDues:
-    """Of all clusters of a shard, by name."""
+    """What holds for the clusters of a shard, by name."""
 
     def __init__(self) -> None:
         self._by_cluster: dict[str, Earlier] = {}

@@ -152,7 +152,7 @@ class _Common(NamedTuple):
 
 @lru_cache(maxsize=_KEPT)
 def _common(line: bytes, names: Pseudonyms | None) -> _Common:
-    """Of a line whose frame checks: then so does the line. Its numbers stand as `record` writes them."""
+    """From a line whose frame checks: then so does the line. Its numbers stand as `record` writes them."""
     try:
         fields = line.decode().split("|")
         if len(fields) != record.FIELDS:

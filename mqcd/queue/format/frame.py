@@ -213,7 +213,7 @@ _ATTEMPTED = 2
 _KEYED = 4
 """Submission flag: an idempotency key follows."""
 KEY_OCTETS = 24
-"""Of a key: its name, then its digest."""
+"""A key: its name, then its digest."""
 
 
 def pack_submission(

@@ -95,7 +95,7 @@ class Index(NamedTuple):
     """Where the records of each part of the range of names begin."""
 
     shift: int
-    """Of the first four octets of a name, big-endian, to the number of its part."""
+    """Bits by which a name's first four octets, big-endian, are shifted to give the number of its part."""
     starts: array[int]
 
     def part(self, top: int) -> tuple[int, int]:

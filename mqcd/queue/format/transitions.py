@@ -35,7 +35,7 @@ VERB_OF: dict[Mark, Verb] = {
     Mark.REDIRECTED: Verb.REDIRECTED,
     Mark.RESCHEDULED: Verb.RESCHEDULED,
 }
-"""Marks that are transitions. Of the others PURGED ends a record, without an event; the rest move one."""
+"""Marks that are transitions. The others have no event: PURGED ends a record, the rest move one."""
 
 
 def submissions(kind: Kind, body: memoryview) -> tuple[list[AcceptedPart], int]:

@@ -62,9 +62,9 @@ class Divided:
     rest: Sequence[ClusterState]
     """New clusters of the others."""
     before: Sequence[str]
-    """Of each record that was changed the text that it had, as `record.verify` gives it."""
+    """The text that each changed record had, as `record.verify` gives it."""
     entries: bytes
-    """Of the same records, for the frame."""
+    """The entries of the same records, for the frame."""
     more: bool
     """Whether the rest may hold more that is selected: a frame has not room for everything."""
 

@@ -60,11 +60,11 @@ class Evacuate:
     queue_root: Path
     silos: Silos
     contents: array[int]
-    """Of each content that must outlive its segment: SPID, offset, length."""
+    """SPID, offset and length of each content that must outlive its segment."""
     links: Mapping[int, Sequence[int]]
     """By SPID: QIDs of the recipients that have names of their own; none = one name for all."""
     lines: array[int]
-    """Of each record line: offset, length, and when it is due: its own time may be another."""
+    """Offset and length of each record line, and when it is due: its own time may be another."""
     max_cluster: int
     granularity: int
     """ms."""

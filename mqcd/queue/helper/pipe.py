@@ -86,7 +86,7 @@ def environment() -> dict[str, str]:
 async def start(module: str, *inherited: int, buffer: int) -> Child:
     """Run a module as a child that has these descriptors too.
 
-    Of what it sends, about `buffer` octets are held before it has to wait.
+    About `buffer` octets of what it sends are held before it has to wait.
     """
     # Here, because the children import this module too, and most of their start would be asyncio's.
     import asyncio

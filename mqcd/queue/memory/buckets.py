@@ -32,7 +32,7 @@ class Pace:
     __slots__ = ("_cluster_due", "_every", "_may_move", "_may_return", "until")
 
     def __init__(self, until: int, now: int) -> None:
-        """Of entries that are passed over at `now`, until then; ms."""
+        """For entries that are passed over from `now` to `until`, ms."""
         self.until = until
         """When the next group returns, ms."""
         self._every = min(max((until - now) // 4, 1), BACK_EVERY_MS)

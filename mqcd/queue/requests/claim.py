@@ -1,10 +1,10 @@
 """Claims: which recipients may be tried now.
 
 A claim takes half of its room from new mail and half from mail that has become due; what one side leaves, the
-other takes. New mail of several tenants takes turns; of what is in clusters, whose tenants are not known, so
-does half. Entries of the journal are claimed in memory alone. Records in clusters move into the journal
-first (`load`). A recipient whose domain is suspended is passed over: its entry waits in the domain's bucket
-(`memory.buckets`).
+other takes. New mail of several tenants takes turns; the tenants of what is in clusters are not known, so
+half of the places that are left go to clusters first (`older_share`). Entries of the journal are claimed in
+memory alone. Records in clusters move into the journal first (`load`). A recipient whose domain is suspended
+is passed over: its entry waits in the domain's bucket (`memory.buckets`).
 
 A claim ends when its room is full, when nothing is due, when it has passed over `PASSED_AT_ONCE` recipients,
 or when the journal takes no new work. One that has passed over so many, or leaves overdue recipients for the
@@ -123,8 +123,8 @@ class Claims:
 
 
 def overdue_share(room: int, due_first: bool) -> int:
-    """Of a claim's room, what overdue recipients of suspended domains may fill before all others: on a busy
-    server nothing would be left for them. Of less than four places one in every other claim."""
+    """How much of a claim's room overdue recipients of suspended domains may fill before all others: on a
+    busy server nothing would be left for them. Of one to three places it is one, in every other claim."""
     return room // 4 or int(not due_first)
 
 
@@ -134,7 +134,7 @@ def ended_share(room: int) -> int:
 
 
 def due_share(room: int, due_first: bool) -> int:
-    """Of what is left, what due mail may fill before new mail has had its turn."""
+    """How much of what is left due mail may fill before new mail has had its turn."""
     return room // 2 + (room % 2 if due_first else 0)
 
 
@@ -182,7 +182,7 @@ class _Mail(Search):
     async def _new(self, most: int, found: list[JournalEntry]) -> None:
         waiting = self.shard.entries.waiting
         await self.pop(waiting.pop_urgent, waiting.urgent_share(most), found)
-        # Clusters hold older mail than the journal. Of several tenants one may have filled them.
+        # Clusters hold older mail than the journal. One of several tenants may have filled them.
         older = self.shard.cluster_index.tenants
         several = bool(older) and len(older | waiting.tenants) > 1
         await self._older(older_share(most, len(found), several), found)

@@ -2,8 +2,8 @@
 
 Nothing is written for it. Due times change in memory, so a crash costs no more than the old due time; what an
 evacuation moves meanwhile goes to its cluster with the new one. Entries are looked at in turns of bounded
-length, clusters are read in a thread. Of a cluster with selected lines, all lines up to the last of these are
-taken into the journal as claims have room; the others wait there for their own time.
+length, clusters are read in a thread. Claims take all lines of a cluster up to its last selected one into the
+journal, as they have room; those that were not selected wait there for their own time.
 """
 
 from __future__ import annotations

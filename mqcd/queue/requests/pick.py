@@ -63,14 +63,14 @@ log = logging.getLogger(__name__)
 AT_ONCE = 250
 """Entries of the journal that are claimed together."""
 RESTS = 4
-"""Of entries of the journal the loop does all of the work: it takes a fifth of the time beside mail."""
+"""The loop does all of the work on entries of the journal: so it takes a fifth of the time beside mail."""
 RESTS_OF_CLUSTERS = 2
-"""Of clusters it does little; helper and disk are what mail would have to wait for."""
+"""The loop does little of the work on clusters: helper and disk are what mail would have to wait for."""
 MOST_REST_MS = 10_000
 TOGETHER = 2000
 """Recipients in clusters whose frames become durable together, at least."""
 _OCTETS = 8 << 20
-"""Of the clusters that one task of the helper divides: it holds them in memory."""
+"""Size of the clusters that one task of the helper divides: it holds them in memory."""
 _ALL = 1 << 62
 _IN_FLIGHT = frozenset({State.CLAIMED, State.CARRYING, State.SETTLING})
 _RUN = 1_000_000_000
@@ -193,7 +193,7 @@ class Picking:
             return False
 
     def _part(self, found: Sequence[Recipient], in_flight: Collection[tuple[int, int]]) -> Picked:
-        """Of what is claimed, what the batch applies to: a record may have changed since it was looked at."""
+        """Those that the batch still applies to: a record may have changed since it was looked at."""
         chosen = [each for each in found if applies(each, self._batch)][: self._left]
         if len(chosen) < len(found):
             keys = {each.key for each in chosen}
@@ -228,7 +228,7 @@ class Picking:
         # 1. No claim reads them from here on.
         await self._claims.reserve(names)
         try:
-            # 2. Of each cluster the helper makes others: of changed records, and of the rest.
+            # 2. The helper makes two kinds of clusters of each: of changed records, and of the rest.
             await self._until_ready()
             # One that a claim has emptied before it was reserved may have ended meanwhile.
             states = [index.clusters[name] for name in names if name in index.clusters]

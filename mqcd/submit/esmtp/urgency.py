@@ -3,7 +3,7 @@
 * A client may have a message held for as long as `extFUTURERELEASE` says; a longer time is refused with 501.
   A time that has passed holds nothing. Mail is neither too old nor late before its release.
 * A priority above what the listener grants, or `<priorities>` grants the user, is lowered, and the reply to
-  MAIL says so (RFC 6710: 2.3.6). Of several grants to one user the highest counts.
+  MAIL says so (RFC 6710: 2.3.6). Where a user has several grants, the highest counts.
 
 Both are offered where the listener is for submission, unless the settings say otherwise. Settings read:
 extFUTURERELEASE, extMT-PRIORITY, priorities, submission.

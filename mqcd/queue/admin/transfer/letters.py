@@ -68,9 +68,9 @@ class Tree:
     found: int = 0
     """Record lines that are not done."""
     skipped: int = 0
-    """Of those: brought by an earlier import, or the same record again."""
+    """Lines of `found` that an earlier import has brought, or that repeat another."""
     damaged: int = 0
-    """Of those: cannot be taken over; each is among the problems."""
+    """Lines of `found` that cannot be taken over; each is among the problems."""
     letters: Sequence[Letter] = ()
     recipients: int = 0
     """Of all letters."""

@@ -72,7 +72,7 @@ class Row:
 
     @property
     def standing(self) -> tuple[int, int]:
-        """Of two lines for one record the one with the greater standing is the later."""
+        """The later of two lines for one record has the greater standing."""
         return self.attempts, _AREAS.index(self.area)
 
 
@@ -172,7 +172,7 @@ class _Reader:
         return rows, files
 
     def _latest(self, rows: list[Row]) -> list[Row]:
-        """Of lines for the same record the last, and none that an earlier import has brought."""
+        """The last of the lines for each record, without those that an earlier import has brought."""
         latest: dict[tuple[str, int, int], Row] = {}
         for row in rows:
             other = latest.get(row.name)
