@@ -262,3 +262,24 @@ async def test_an_internal_error_removes_no_cluster_of_a_durable_frame(
     assert areas(after) == {Area.HELD: MANY}
     assert len(await after.post.scan()) == MANY
     assert [str(fault["exception"]) for fault in faults] == ["an observer's fault"]
+
+
+async def test_a_cancelled_pick_removes_what_a_failed_frame_has_named(rig: Rig) -> None:
+    await in_clusters(rig)
+    journal = rig.shard.journal
+    rig.disk.fail("datasync", "*/journal/*", times=2)
+    picking = asyncio.ensure_future(carry_out(rig.store, batch(Action.HOLD, rig.post)))
+    while not journal.trouble.failures:
+        await asyncio.sleep(0)
+    picking.cancel()
+    while not picking.done():
+        rig.clock.advance(1)
+        await asyncio.sleep(0)
+    assert picking.cancelled()
+    assert len(rig.clusters()) > len(rig.shard.cluster_index.clusters)
+    rig.clock.advance(10_000)
+    while journal.trouble.failures:
+        await asyncio.sleep(0)
+    await rig.shard.deleter.settled()
+    assert set(rig.clusters()) == set(rig.shard.cluster_index.clusters)
+    assert areas(rig) == {Area.DEFERRED: MANY}
