@@ -179,6 +179,7 @@ class Lane:
     # throttling
     limit: Limit | None = None
     """Its own rate."""
+    # alarms
     asleep: int = 0
     """Nothing can start before this time, for lack of the lane's own tokens."""
     # passing

@@ -33,15 +33,15 @@ STEP_MS = 1000
 class Limit:
     """One rate and its used share."""
 
-    __slots__ = ("_at", "_booked", "_level", "burst", "held", "rate", "wakes")
+    __slots__ = ("_at", "_booked", "_level", "asleep", "burst", "held", "rate")
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
         self.burst = _burst(rate)
         self.held = 0
         """Recipients that wait for it inside; only `JobQueue` changes it."""
-        self.wakes = 0
-        """When jobs that wait for it are looked at again, 0 = none waits; only `Throttle` changes it."""
+        self.asleep = 0
+        """When jobs that stand aside for it are looked at again, 0 = none does; only `Alarms` changes it."""
         # A recipient costs `rate.per`, a millisecond gives `rate.count`: integers, hence exact.
         self._level = self.burst * rate.per
         self._at = 0

@@ -35,6 +35,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from mqcd.core.model import Recipient
 from mqcd.core.smtp.reply import Reply
+from mqcd.deliver.lanes.alarms import Alarms
 from mqcd.deliver.lanes.decisions import (
     STUCK_MS,
     Turn,
@@ -72,7 +73,8 @@ class LaneTable:
         self._bounds = bounds
         self._lanes: dict[str, Lane] = {}
         self._turns = Turns()
-        self._throttle = Throttle(self._turns)
+        self._alarms = Alarms()
+        self._throttle = Throttle(self._turns, self._alarms)
         self.passing = Passing()
         self.slots = Slots(self._turns, bounds.maxconnections)
         self._count = 0
@@ -125,7 +127,7 @@ class LaneTable:
 
     def next_wake(self, now: int) -> int | None:
         """In how many ms `dispatch` may start something without another event; None = it will not."""
-        alarm = self._throttle.next_alarm()
+        alarm = self._alarms.next()
         times = [] if alarm is None else [alarm - now]
         if (self.active and not self.room()) or self.slots.overdrawn:
             times.append(STUCK_MS)
@@ -159,7 +161,7 @@ class LaneTable:
                 return give
         self._enter(lane, job, now)
         if lane.suspended:
-            self._throttle.alarm(lane.suspension.until, lane)
+            self._alarms.probe(lane)
         if lane.idle or lane.connections < lane.most_connections(self._bounds.queuecache, now):
             self._turns.push(lane)
         return None
@@ -426,7 +428,7 @@ class LaneTable:
         before = lane.suspension.until
         lane.suspension = lane.suspension.failed(reply, lane.hop.policy, now)
         if lane.suspension.until != before:
-            self._throttle.alarm(lane.suspension.until, lane)
+            self._alarms.probe(lane)
         lane.on(Event.FAIL)
         self.passing.add(lane)
         lane.breaks = 0

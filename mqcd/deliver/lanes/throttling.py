@@ -1,19 +1,19 @@
 """Holds back lanes and jobs without tokens until their next token. Pure.
 
-A lane without tokens of its own sleeps (`Lane.asleep`), or its whole zone does (`Zone.asleep`); a job whose
-sender has none steps aside, out of its lane, since the next job may have another sender. Nothing is polled:
-each waits for an alarm at the time of its next token. The table asks `take` for a lane's next job, and `due`
-when time has passed.
+A lane without tokens of its own sleeps, or its whole zone does; a job whose sender has none steps aside, out
+of its lane, since the next job may have another sender, and the sender's limit sleeps. Nothing is polled:
+each has an alarm at the time of its next token (`alarms`). The table asks `take` for a lane's next job, and
+`due` when time has passed.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
 
 from mqcd.core.model import Recipient
 from mqcd.core.ports import UsedRates
+from mqcd.deliver.lanes.alarms import Alarms
 from mqcd.deliver.lanes.decisions import allowed
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Bounds, Lane
@@ -25,14 +25,13 @@ from mqcd.deliver.routing.policy import Hop
 class Throttle:
     """Rates of one table of lanes."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, alarms: Alarms) -> None:
         self._turns = turns
+        self._alarms = alarms
         self._rates = Limits()
         self._used: UsedRates | None = None
         self._aside: dict[Limit, deque[tuple[Lane, Job]]] = {}
         """By sender's limit: jobs that wait for its tokens, in order of arrival."""
-        self._alarms: list[tuple[int, int, Lane | Zone | Limit]] = []
-        self._count = 0
         self.senders = False
         """Whether some senders have limits."""
 
@@ -42,18 +41,15 @@ class Throttle:
         self._rates.rebind(bounds.zone_rates, bounds.sender_rates, now, bounds.used)
         self.senders = bool(bounds.sender_rates)
         self.release()
-        self._alarms.clear()
-        for limit in (*self._rates.zones.values(), *self._rates.senders.values()):
-            limit.wakes = 0
+        self._alarms.wake_all()
         for lane in lanes:
-            lane.asleep = 0
             self.limit_lane(lane, now)
             lane.queue.bind_senders(self.of_sender)
             if lane.suspended:
-                self.alarm(lane.suspension.until, lane)
+                self._alarms.probe(lane)
             if lane.queue.jobs:
                 self._turns.push(lane)
-        self._turns.wake_all()
+        self._turns.line_up_all()
 
     def release(self) -> None:
         """Return all jobs that stand aside to their lanes."""
@@ -76,29 +72,13 @@ class Throttle:
                 self._turns.push(lane)
         return gone
 
-    def alarm(self, at: int, what: Lane | Zone | Limit) -> None:
-        """Look at a lane, a zone or a sender's jobs again at a time."""
-        self._count += 1
-        heappush(self._alarms, (at, self._count, what))
-
-    def next_alarm(self) -> int | None:
-        """When `due` has something to do."""
-        alarms = self._alarms
-        while alarms and not _meant(alarms[0][0], alarms[0][2]):
-            heappop(alarms)
-        return alarms[0][0] if alarms else None
-
     def due(self, now: int) -> None:
         """Return due lanes, zones and jobs to their lines."""
-        alarms = self._alarms
-        while alarms and alarms[0][0] <= now:
-            at, _, what = heappop(alarms)
+        for what in self._alarms.due(now):
             if isinstance(what, Zone):
-                if what.asleep == at:
-                    self._turns.wake(what)
+                self._turns.line_up(what)
             elif isinstance(what, Limit):
-                if what.wakes == at:
-                    self._wake_sender(what, now)
+                self._return_aside(what, now)
             elif what.queue.jobs:
                 self._turns.push(what)
 
@@ -154,12 +134,9 @@ class Throttle:
     def _sleep(self, lane: Lane, limit: Limit, until: int) -> None:
         """A lane, or its whole zone, has nothing to start until then."""
         if limit is lane.limit:
-            lane.asleep = until
-            self.alarm(until, lane)
+            self._alarms.sleep(lane, until)
             return
-        zone = self._turns.zone(lane.hop.policy.zone)
-        zone.asleep = until
-        self.alarm(until, zone)
+        self._alarms.sleep(self._turns.zone(lane.hop.policy.zone), until)
         self._turns.push(lane)
 
     def _set_aside(self, lane: Lane, limit: Limit, until: int) -> None:
@@ -169,13 +146,11 @@ class Throttle:
             line.appendleft((lane, job))
         else:
             line.append((lane, job))
-        if not limit.wakes:
-            limit.wakes = until
-            self.alarm(until, limit)
+        if not limit.asleep:
+            self._alarms.sleep(limit, until)
 
-    def _wake_sender(self, limit: Limit, now: int) -> None:
+    def _return_aside(self, limit: Limit, now: int) -> None:
         """As many jobs as there are tokens for come back; the others wait for the next token."""
-        limit.wakes = 0
         line = self._aside.get(limit, deque())
         back: list[tuple[Lane, Job]] = []
         size = 0
@@ -189,15 +164,6 @@ class Throttle:
             self._turns.push(lane)
         if line:
             first = min(len(line[0][1].recipients), limit.burst)
-            limit.wakes = now + max(limit.wait(first, now), 1)
-            self.alarm(limit.wakes, limit)
+            self._alarms.sleep(limit, now + max(limit.wait(first, now), 1))
         else:
             self._aside.pop(limit, None)
-
-
-def _meant(at: int, what: Lane | Zone | Limit) -> bool:
-    """Whether an alarm still has a purpose."""
-    if isinstance(what, Lane):
-        probed = what.suspended and what.suspension.until == at
-        return bool(what.queue.jobs) and (what.asleep == at or probed)
-    return at == (what.asleep if isinstance(what, Zone) else what.wakes)

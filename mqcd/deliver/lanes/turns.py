@@ -30,7 +30,7 @@ class Zone:
         self.turns = TurnOrder()
         """Of a named zone: the turns of the jobs of all its lanes."""
         self.asleep = 0
-        """Until when it has no turns; 0 = it has."""
+        """Until when it has no turns; 0 = it has. Only `Alarms` changes it."""
         self.in_line = False
         self._queue: deque[Lane] = deque()
         self._ordered: list[tuple[tuple[int, int], Lane]] = []
@@ -106,14 +106,13 @@ class Turns:
             zone = self._zones[name] = Zone(name)
         return zone
 
-    def wake(self, zone: Zone) -> None:
-        """A zone has its turns again."""
-        zone.asleep = 0
+    def line_up(self, zone: Zone) -> None:
+        """A zone that was asleep has its turns again."""
         if zone and not zone.in_line:
             zone.in_line = True
             self._line.append(zone)
 
-    def wake_all(self) -> None:
+    def line_up_all(self) -> None:
         """Every zone has its turns again."""
         for zone in self._zones.values():
-            self.wake(zone)
+            self.line_up(zone)

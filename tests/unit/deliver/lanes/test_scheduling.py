@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mqcd.config.settings import TlsPolicy
+from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
@@ -663,3 +663,20 @@ def test_a_silent_server_delays_longer_than_a_refusing_one() -> None:
     lanes.dispatch(again)
     [give] = fill(lanes, "dead", 1, now=again, first=7)
     assert give.after == 10 * PROBE_GRACE_MS
+
+
+def test_a_lane_that_is_emptied_in_its_sleep_wakes_for_later_mail() -> None:
+    lanes = table()
+    slow = to("a")
+    slow = replace(slow, policy=replace(slow.policy, rate=Rate(count=1, per=MINUTE)))
+    fill(lanes, "a", 1, via=slow)
+    assert names(lanes.dispatch(0)) == ["a"]
+    now = MINUTE - 8000
+    assert fill(lanes, "a", 1, now, first=1, via=slow) == []
+    assert lanes.dispatch(now) == []
+    assert len(lanes.withdraw(lambda _recipient, _hop: True)) == 1
+    assert lanes.next_wake(now) == 8000
+    assert fill(lanes, "a", 1, now + 1, first=2, via=slow) == []
+    assert lanes.dispatch(now + 1) == []
+    assert lanes.next_wake(now + 1) == 7999
+    assert names(lanes.dispatch(MINUTE)) == ["a"]
