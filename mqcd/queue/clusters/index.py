@@ -1,4 +1,4 @@
-"""The clusters in memory: a few numbers each, and which of them to take from next.
+"""The clusters in memory, a few numbers each, and reads of their files. Which one is next is in `offers`.
 
 A take reads lines from the cursor on; what it took and the cluster's new state go into one TAKE frame.
 The cluster index changes only when that frame is durable (`advance`), so it always says what the disk says.
@@ -6,17 +6,17 @@ The cluster index changes only when that frame is durable (`advance`), so it alw
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import BY_DUE, Area
 from mqcd.disk.durable import Disk
 from mqcd.queue.clusters.earlier_dues import Chosen, EarlierDues, Request
-from mqcd.queue.clusters.file import queue_of, read_from, split_lines
+from mqcd.queue.clusters.file import read_from, split_lines
+from mqcd.queue.clusters.offers import Offers
 from mqcd.queue.clusters.quarantine import Stretch, extend, shared
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import IN_SPOOL, Take
@@ -72,6 +72,8 @@ class ClusterIndex:
         self._disk = disk
         self._root = root
         self.clusters: dict[str, ClusterState] = {}
+        self.offers = Offers(self.clusters)
+        """Which of them a claim takes from next."""
         self.tenants: Set[str] = frozenset()
         """Whose new mail was last read from them."""
         self.changed: set[str] = set()
@@ -80,12 +82,6 @@ class ClusterIndex:
         """The clusters here are those behind REPLACE frames up to this sequence."""
         self.divisions = 0
         """Clusters that batches have made in this run."""
-        self._queues: dict[Area, dict[str, None]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
-        self._due: dict[Area, list[tuple[int, str]]] = {area: [] for area in BY_DUE}
-        self._held: dict[str, dict[str, None]] = {}
-        """By domain, the clusters of its held mail."""
-        self._reserved: set[str] = set()
-        """Clusters that are being divided or taken whole: no claim reads them."""
         self._rest: dict[str, tuple[int, bytes]] = {}
         self._earlier = EarlierDues()
         self._notes: list[dict[str, Collection[str]]] = []
@@ -98,26 +94,7 @@ class ClusterIndex:
         if state.due > due:
             state = replace(state, due=due)
         self.clusters[state.name] = state
-        if not state.left or state.name in self._reserved:
-            self._offer_not(state.name)
-        elif state.area in BY_DUE:
-            if domain := queue_of(state.name):
-                self._held.setdefault(domain, {})[state.name] = None
-            # Held mail without a due time waits for an operator.
-            if state.due or state.area is not Area.HELD:
-                heappush(self._due[state.area], (state.due, state.name))
-        elif state.area in self._queues:
-            self._queues[state.area][state.name] = None
-
-    def _offer_not(self, name: str) -> None:
-        """No look by name finds a cluster."""
-        for queue in self._queues.values():
-            queue.pop(name, None)
-        domain = queue_of(name)
-        if domain and (held := self._held.get(domain)) is not None:
-            held.pop(name, None)
-            if not held:
-                del self._held[domain]
+        self.offers.offer(state)
 
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then."""
@@ -184,54 +161,9 @@ class ClusterIndex:
             for chosen, due in requests:
                 self.expedite(state.name, chosen, due, state.size)
 
-    def next_due(self, area: Area = Area.DEFERRED) -> int | None:
-        """When the first record of an area's clusters is due, ms."""
-        heap = self._due[area]
-        while heap:
-            due, name = heap[0]
-            state = self.clusters.get(name)
-            if state is not None and state.left and state.due == due and name not in self._reserved:
-                return due
-            heappop(heap)
-        return None
-
     def left(self) -> list[tuple[str, int, int]]:
         """Name, cursor and size of each cluster that holds records."""
         return [(each.name, each.cursor, each.size) for each in self.clusters.values() if each.left]
-
-    def first(self, area: Area) -> str | None:
-        """The oldest cluster of `incoming` or `bounces` that holds records."""
-        return next(iter(self._queues[area]), None)
-
-    def first_held(self, domain: str) -> str | None:
-        """The oldest cluster of a domain's held mail that may be claimed without an operator."""
-        names = self._held.get(domain, ())
-        return next((name for name in names if self.clusters[name].due), None)
-
-    def held_domains(self) -> Iterator[str]:
-        """The domains that have such a cluster, or one that is reserved; perhaps twice."""
-        reserved = [self.clusters[name] for name in self._reserved if name in self.clusters]
-        yield from {queue_of(each.name) for each in reserved if each.left and each.due} - {""}
-        yield from (domain for domain in self._held if self.first_held(domain) is not None)
-
-    def first_due(self, now: int, area: Area = Area.DEFERRED) -> str | None:
-        """The cluster with the earliest due record of an area, if that is due at `now`."""
-        due = self.next_due(area)
-        return self._due[area][0][1] if due is not None and due <= now else None
-
-    def reserve(self, names: Iterable[str]) -> None:
-        """Offer these to no claim until they are given back."""
-        for name in names:
-            self._reserved.add(name)
-            if name in self.clusters:
-                self.set_aside(name)
-
-    def give_back(self, names: Iterable[str]) -> None:
-        """Offer these again, as far as they still hold records."""
-        for name in names:
-            self._reserved.discard(name)
-            if (state := self.clusters.get(name)) is not None:
-                self.add(state)
 
     @contextmanager
     def noting_divisions(self) -> Generator[Mapping[str, Collection[str]]]:
@@ -322,15 +254,6 @@ class ClusterIndex:
                 del self._rest[next(iter(self._rest))]
             self._rest[name] = state.cursor, rest
 
-    def set_aside(self, name: str) -> None:
-        """Offer a cluster to no claim until `add`: it is unreadable or reserved. Its records stay counted."""
-        state = self.clusters[name]
-        if state.area in BY_DUE:
-            heap = self._due[state.area]
-            heap[:] = [item for item in heap if item[1] != name]
-            heapify(heap)
-        self._offer_not(name)
-
     def advance(self, state: ClusterState) -> None:
         """A take is durable."""
         self.add(state)
@@ -339,7 +262,7 @@ class ClusterIndex:
     def committed(self, changed: Mapping[str, ClusterState], ended: Iterable[str]) -> None:
         """The MANIFEST has these states; what was taken since is still to be recorded."""
         for name in ended:
-            self._offer_not(name)
+            self.offers.withdraw(name)
             self.clusters.pop(name, None)
             self._earlier.pop(name)
         for name, state in changed.items():

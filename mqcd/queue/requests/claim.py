@@ -89,15 +89,15 @@ class Claims:
         shard = self._shard
         resting = (
             shard.entries.waiting.held_domains(),
-            shard.cluster_index.held_domains(),
+            shard.cluster_index.offers.held_domains(),
             shard.entries.moving_held,
         )
         return frozenset(chain.from_iterable(resting))
 
     async def reserve(self, names: Sequence[str]) -> None:
-        """No claim reads these clusters from now on, see `ClusterIndex.reserve`."""
+        """No claim reads these clusters from now on, see `Offers.reserve`."""
         async with self._turn:
-            self._shard.cluster_index.reserve(names)
+            self._shard.cluster_index.offers.reserve(names)
 
     async def entries(self, wanted: Sequence[JournalEntry]) -> Sequence[Recipient]:
         """Claim these entries, as far as they rest."""
@@ -115,10 +115,10 @@ class Claims:
         """When the first unclaimed mail is due, ms; 0 for new mail."""
         if not self._shard.ready:
             return None
-        index = self._shard.cluster_index
-        if index.first(Area.INCOMING) is not None:
+        offers = self._shard.cluster_index.offers
+        if offers.first(Area.INCOMING) is not None:
             return 0
-        times = (self._shard.entries.waiting.next_due(), index.next_due(), index.next_due(Area.HELD))
+        times = (self._shard.entries.waiting.next_due(), offers.next_due(), offers.next_due(Area.HELD))
         return min((time for time in times if time is not None), default=None)
 
 
@@ -192,7 +192,7 @@ class _Mail(Search):
     async def _older(self, most: int, found: list[JournalEntry]) -> None:
         """Claim new mail that is in clusters, oldest first."""
         index = self.shard.cluster_index
-        while self.may_load(found, most) and (name := index.first(Area.INCOMING)) is not None:
+        while self.may_load(found, most) and (name := index.offers.first(Area.INCOMING)) is not None:
             before = len(found)
             if not await self.loader.load(name, most - before, found):
                 break
@@ -203,8 +203,8 @@ class _Mail(Search):
         await self.pop(lambda: self.shard.entries.waiting.pop_extra(places.take), most, self.found)
 
     async def _due(self, most: int, found: list[JournalEntry]) -> None:
-        index, waiting, passing = self.shard.cluster_index, self.shard.entries.waiting, self.passing
-        await self.load(lambda: index.first_due(self.now), most, found)
+        offers, waiting, passing = self.shard.cluster_index.offers, self.shard.entries.waiting, self.passing
+        await self.load(lambda: offers.first_due(self.now), most, found)
         received_by = self.expiry.received_by if self.expiry is not None else _NEVER
         await self.pop(lambda: waiting.pop_due(self.now, passing.skip, received_by), most, found)
 
@@ -230,8 +230,8 @@ class _Mail(Search):
 
 async def _find_bounces(search: Search, room: int) -> None:
     """Find bounces to report on."""
-    index, waiting = search.shard.cluster_index, search.shard.entries.waiting
-    await search.load(lambda: index.first(Area.BOUNCES), room, search.found)
+    offers, waiting = search.shard.cluster_index.offers, search.shard.entries.waiting
+    await search.load(lambda: offers.first(Area.BOUNCES), room, search.found)
     await search.pop(lambda: waiting.pop_bounce(search.now), room, search.found)
 
 
@@ -242,8 +242,8 @@ async def _find_removed(search: Search, room: int) -> None:
 
 async def _find_held(search: Search, domain: str, room: int) -> None:
     """Find what rests for a domain; clusters have the older mail."""
-    index, waiting = search.shard.cluster_index, search.shard.entries.waiting
-    await search.load(lambda: index.first_held(domain), room, search.found)
+    offers, waiting = search.shard.cluster_index.offers, search.shard.entries.waiting
+    await search.load(lambda: offers.first_held(domain), room, search.found)
     popped: set[JournalEntry] = set()
 
     def pop() -> JournalEntry | None:

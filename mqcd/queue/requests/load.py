@@ -105,11 +105,11 @@ class Loader:
                 await in_thread(shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find)
         except (DecodeError, FileNotFoundError) as error:
             log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)
-            shard.cluster_index.set_aside(name)
+            shard.cluster_index.offers.set_aside(name)
             return True
         except OSError as error:
             log.error("cluster %s cannot be read and will be tried again: %s", name, describe(error))
-            shard.cluster_index.set_aside(name)
+            shard.cluster_index.offers.set_aside(name)
             shard.later(RETRY_MS, lambda: self._bring_back(name))
             return True
         before = shard.cluster_index.clusters[name]

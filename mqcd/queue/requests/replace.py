@@ -100,7 +100,7 @@ class Replacing:
                     raise error
         finally:
             self._drop(made)
-            index.give_back(names)
+            index.offers.give_back(names)
             shard.notify()
 
     async def _until_ready(self) -> None:

@@ -132,8 +132,8 @@ class Search:
 
     async def at_end(self, area: Area, pop: Callable[[int], JournalEntry | None], most: int) -> None:
         """Find what is due in an area, in clusters and then in the journal."""
-        index = self.shard.cluster_index
-        await self.load(lambda: index.first_due(self.now, area), most, self.found)
+        offers = self.shard.cluster_index.offers
+        await self.load(lambda: offers.first_due(self.now, area), most, self.found)
         await self.pop(lambda: pop(self.now), most, self.found)
 
     async def read(self, entry: JournalEntry) -> Recipient | None:

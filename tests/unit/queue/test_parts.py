@@ -121,21 +121,21 @@ def cluster_index(tmp_path: Path) -> ClusterIndex:
 def test_deferred_clusters_come_by_due_time(cluster_index: ClusterIndex) -> None:
     cluster_index.add(cluster("deferred/T60/M1-0.mqc", due=90, due_last=100))
     cluster_index.add(cluster("deferred/T0/M2-0.mqc", due=30, due_last=80))
-    assert cluster_index.next_due() == 30
-    assert cluster_index.first_due(29) is None
-    assert cluster_index.first_due(30) == "deferred/T0/M2-0.mqc"
+    assert cluster_index.offers.next_due() == 30
+    assert cluster_index.offers.first_due(29) is None
+    assert cluster_index.offers.first_due(30) == "deferred/T0/M2-0.mqc"
     cluster_index.advance(cluster("deferred/T0/M2-0.mqc", due=95, due_last=95, left=1))
-    assert cluster_index.first_due(95) == "deferred/T60/M1-0.mqc"
+    assert cluster_index.offers.first_due(95) == "deferred/T60/M1-0.mqc"
     assert cluster_index.changed == {"deferred/T0/M2-0.mqc"}
 
 
 def test_other_clusters_come_in_the_order_of_their_making(cluster_index: ClusterIndex) -> None:
     for name in ("incoming/M1-0.mqc", "incoming/M2-0.mqc", "bounces/M1-0.mqc"):
         cluster_index.add(cluster(name))
-    assert cluster_index.first(Area.INCOMING) == "incoming/M1-0.mqc"
+    assert cluster_index.offers.first(Area.INCOMING) == "incoming/M1-0.mqc"
     cluster_index.advance(cluster("incoming/M1-0.mqc", left=0))
-    assert cluster_index.first(Area.INCOMING) == "incoming/M2-0.mqc"
-    assert cluster_index.first(Area.BOUNCES) == "bounces/M1-0.mqc"
+    assert cluster_index.offers.first(Area.INCOMING) == "incoming/M2-0.mqc"
+    assert cluster_index.offers.first(Area.BOUNCES) == "bounces/M1-0.mqc"
 
 
 def test_what_was_taken_after_an_edit_is_reported_with_the_next(cluster_index: ClusterIndex) -> None:

@@ -41,7 +41,7 @@ async def test_a_read_does_not_undo_a_due_time_brought_forward(rig: Rig) -> None
     assert len(taken.lines) == 1
     index.bring_forward(now + 1000)
     index.advance(taken.state)
-    assert index.next_due() == now + 1000
+    assert index.offers.next_due() == now + 1000
 
 
 async def test_a_read_does_not_undo_an_expedite(rig: Rig) -> None:
@@ -51,7 +51,7 @@ async def test_a_read_does_not_undo_an_expedite(rig: Rig) -> None:
     assert len(taken.lines) == 1
     index.expedite(name, None, now, taken.state.size)
     index.advance(taken.state)
-    assert index.first_due(now) == name
+    assert index.offers.first_due(now) == name
     index.advance(index.read(name, 1, now, 1 << 16).state)
     assert not index.clusters[name].left
 
@@ -62,7 +62,7 @@ async def test_an_expedite_ends_where_its_lines_end(rig: Rig) -> None:
     taken = index.read(name, 1, now + HOUR, 1 << 16)
     index.expedite(name, None, now, taken.state.cursor)
     index.advance(taken.state)
-    assert index.next_due() == now + HOUR + 1
+    assert index.offers.next_due() == now + HOUR + 1
 
 
 async def test_a_cancelled_claim_waits_for_its_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,4 +101,4 @@ async def test_a_replaced_cluster_ends_and_the_rest_stays_expedited(rig: Rig) ->
     assert index.clusters[name].left == 0
     assert (index.clusters[held.name].due, index.clusters[rest.name].due) == (0, now)
     assert index.changed == {name, held.name, rest.name}
-    assert index.first_due(now) == rest.name
+    assert index.offers.first_due(now) == rest.name
