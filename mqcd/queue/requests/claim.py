@@ -35,10 +35,8 @@ _NEVER = 0
 
 
 class Claims:
-    """Claims recipients of one shard, one search at a time.
-
-    `entries` searches nothing and needs no turn: what it claims rests at that moment.
-    """
+    """Claims recipients of one shard, one search at a time: only one may load records of a cluster, or pass
+    entries over."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -100,7 +98,15 @@ class Claims:
             self._shard.cluster_index.offers.reserve(names)
 
     async def entries(self, wanted: Sequence[JournalEntry]) -> Sequence[Recipient]:
-        """Claim these entries, as far as they rest."""
+        """Claim these entries, as far as they rest; a search may be under way.
+
+        So a batch need not wait for the reads and frames of a search. Neither disturbs the other:
+
+        * This loads nothing, passes nothing over, and claims all before it waits for a read.
+        * A search claims an entry before it reads its record. Where it only asks for the age, the entry must
+          still be passed over afterwards (`_ask`).
+        * Rows drop what was claimed elsewhere when it comes up (`memory.rows`).
+        """
         search = Search(self._shard, self._shard.clock.now())
         return await search.run(_find_entries(search, wanted))
 
@@ -218,7 +224,7 @@ class _Mail(Search):
             self._asks -= 1
             choice = choose(await self.read(entry), expiry.overdue)
             if choice is Choice.PASS_OVER or entry.state is not State.PASSED_OVER:
-                # It stays where it is, or was frozen by an evacuation while its record was read.
+                # It stays where it is. Or it was claimed by `entries`, or frozen, while its record was read.
                 entry.recipient, entry.raw = None, b""
             elif choice is Choice.PUT_OFF:
                 self.release(entry)

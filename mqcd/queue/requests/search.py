@@ -19,7 +19,7 @@ from mqcd.core.queueing.turns import Places
 from mqcd.queue.memory.buckets import is_old
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.load import RETRY_MS, Loader, Passing, Skip, may_claim
-from mqcd.queue.wal.entry_states import Event
+from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry
 
 log = logging.getLogger(__name__)
@@ -148,8 +148,10 @@ class Search:
             log.error("%s: record at octet %d cannot be read: %s", entry.segment.path, entry.offset, error)
             damaged = isinstance(error, DecodeError)
             later = self.shard.options.schedule.delays[0] if damaged else RETRY_MS
-            # Not `now`: a claim without regard to due times has none.
-            entry.due = self.shard.clock.now() + later
+            # What waits stands in line by its due time: it was claimed and given back meanwhile (`claim`).
+            if entry.state is not State.WAITING:
+                # Not `now`: a claim without regard to due times has none.
+                entry.due = self.shard.clock.now() + later
             return None
 
     def release(self, entry: JournalEntry) -> None:
