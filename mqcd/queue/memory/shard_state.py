@@ -22,7 +22,8 @@ from mqcd.disk.cached_read import read
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
-from mqcd.queue.clusters.index import ClusterIndex, Taken
+from mqcd.queue.clusters.index import ClusterIndex
+from mqcd.queue.clusters.reading import Taken
 from mqcd.queue.format import record
 from mqcd.queue.helper.helper import Helper
 from mqcd.queue.helper.scans import Scans

@@ -22,8 +22,8 @@ from functools import partial
 
 from mqcd.core.errors import DecodeError
 from mqcd.disk.durable import describe
-from mqcd.queue.clusters.index import entry_of
 from mqcd.queue.clusters.quarantine import to_quarantine
+from mqcd.queue.clusters.reading import entry_of
 from mqcd.queue.format.frame import (
     ALIVE,
     BEGUN,
@@ -68,7 +68,8 @@ async def salvage(shard: Shard, replay: LiveEntries) -> list[JournalEntry]:
 
 async def _count_lost(shard: Shard, replay: LiveEntries, name: str) -> int:
     """How many records from the cluster's cursor on have been taken, as later frames show."""
-    read = partial(shard.cluster_index.read, name, _ALL, _ALL, _ALL)
+    index = shard.cluster_index
+    read = partial(index.reader.read, *index.to_read(name), _ALL, _ALL, _ALL)
     try:
         taken = await asyncio.get_running_loop().run_in_executor(shard.executor, read)
     except (DecodeError, OSError) as error:
@@ -90,7 +91,8 @@ async def _take(shard: Shard, replay: LiveEntries, name: str, most: int) -> tupl
     loop = asyncio.get_running_loop()
     want = min(most, _BATCH, shard.journal.max_entries)
     octets = shard.journal.frame_room // 2
-    taken = await loop.run_in_executor(shard.executor, shard.cluster_index.read, name, want, _ALL, octets)
+    read, cluster = shard.cluster_index.reader.read, shard.cluster_index.to_read(name)
+    taken = await loop.run_in_executor(shard.executor, read, *cluster, want, _ALL, octets)
     for find in taken.finds:
         await loop.run_in_executor(shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find)
     kept = [pair for pair in taken.lines if (pair[1].spid, pair[1].qid) not in replay.moved]

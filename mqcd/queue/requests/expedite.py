@@ -166,7 +166,7 @@ class Expediting:
             return True
         try:
             found = await in_thread(
-                shard.executor, shard.cluster_index.look, state, self._chosen, self._now, self._left
+                shard.executor, shard.cluster_index.reader.look, state, self._chosen, self._now, self._left
             )
         except (OSError, DecodeError) as error:
             if name not in shard.cluster_index.clusters:

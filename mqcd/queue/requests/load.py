@@ -16,8 +16,8 @@ from mqcd.core.model import BY_DUE, Area
 from mqcd.core.queueing.turns import Places
 from mqcd.disk.durable import describe
 from mqcd.disk.uncancellable import in_thread, uncancellable
-from mqcd.queue.clusters.index import Taken, entry_of
 from mqcd.queue.clusters.quarantine import to_quarantine
+from mqcd.queue.clusters.reading import Taken, entry_of
 from mqcd.queue.format.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.wal.entry_states import Event
@@ -100,7 +100,8 @@ class Loader:
         most = shard.journal.frame_room // 2
         try:
             # A claim that is cancelled waits for the thread, or the next one would read beside it.
-            taken = await in_thread(shard.executor, shard.cluster_index.read, name, want, self._now, most)
+            read, cluster = shard.cluster_index.reader.read, shard.cluster_index.to_read(name)
+            taken = await in_thread(shard.executor, read, *cluster, want, self._now, most)
             for find in taken.finds:
                 await in_thread(shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find)
         except (DecodeError, FileNotFoundError) as error:

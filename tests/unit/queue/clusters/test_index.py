@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.queue.clusters.index import Taken
+from mqcd.queue.clusters.earlier_dues import Earlier
+from mqcd.queue.clusters.reading import Taken
+from mqcd.queue.manifest.state import ClusterState
 from tests.contract.harness import HOUR
 from tests.contract.mail import deferred
 from tests.unit.queue.support import Rig
@@ -37,7 +39,7 @@ async def put_off(rig: Rig, *, hours: int = 1) -> str:
 async def test_a_read_does_not_undo_a_due_time_brought_forward(rig: Rig) -> None:
     name = await put_off(rig)
     index, now = rig.shard.cluster_index, rig.clock.now()
-    taken = index.read(name, 1, now + HOUR, 1 << 16)
+    taken = index.reader.read(*index.to_read(name), 1, now + HOUR, 1 << 16)
     assert len(taken.lines) == 1
     index.bring_forward(now + 1000)
     index.advance(taken.state)
@@ -47,19 +49,19 @@ async def test_a_read_does_not_undo_a_due_time_brought_forward(rig: Rig) -> None
 async def test_a_read_does_not_undo_an_expedite(rig: Rig) -> None:
     name = await put_off(rig)
     index, now = rig.shard.cluster_index, rig.clock.now()
-    taken = index.read(name, 1, now + HOUR, 1 << 16)
+    taken = index.reader.read(*index.to_read(name), 1, now + HOUR, 1 << 16)
     assert len(taken.lines) == 1
     index.expedite(name, None, now, taken.state.size)
     index.advance(taken.state)
     assert index.offers.first_due(now) == name
-    index.advance(index.read(name, 1, now, 1 << 16).state)
+    index.advance(index.reader.read(*index.to_read(name), 1, now, 1 << 16).state)
     assert not index.clusters[name].left
 
 
 async def test_an_expedite_ends_where_its_lines_end(rig: Rig) -> None:
     name = await put_off(rig)
     index, now = rig.shard.cluster_index, rig.clock.now()
-    taken = index.read(name, 1, now + HOUR, 1 << 16)
+    taken = index.reader.read(*index.to_read(name), 1, now + HOUR, 1 << 16)
     index.expedite(name, None, now, taken.state.cursor)
     index.advance(taken.state)
     assert index.offers.next_due() == now + HOUR + 1
@@ -67,18 +69,18 @@ async def test_an_expedite_ends_where_its_lines_end(rig: Rig) -> None:
 
 async def test_a_cancelled_claim_waits_for_its_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await put_off(rig)
-    index = rig.shard.cluster_index
+    reader = rig.shard.cluster_index.reader
     began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
-    read = index.read
+    read = reader.read
 
-    def slow(name: str, room: int, now: int, most: int) -> Taken:
+    def slow(state: ClusterState, earlier: Earlier, room: int, now: int, most: int) -> Taken:
         began.set()
         go_on.wait(10)
-        taken = read(name, room, now, most)
+        taken = read(state, earlier, room, now, most)
         ended.set()
         return taken
 
-    monkeypatch.setattr(index, "read", slow)
+    monkeypatch.setattr(reader, "read", slow)
     claiming = asyncio.ensure_future(rig.store.claim(10, rig.clock.now() + 2 * HOUR))
     await asyncio.get_running_loop().run_in_executor(None, began.wait, 10)
     claiming.cancel()

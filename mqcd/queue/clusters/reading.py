@@ -1,0 +1,189 @@
+"""Reads lines of clusters. Blocks for the disk, so it runs in threads.
+
+A thread is given what it has to know of the cluster, and shares nothing with the event loop. Meanwhile due
+times may be brought forward, or lines expedited: `ClusterIndex.add` corrects the state that a read returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mqcd.core.errors import DecodeError
+from mqcd.core.model import BY_DUE
+from mqcd.disk.durable import Disk
+from mqcd.queue.clusters.earlier_dues import Chosen, Earlier
+from mqcd.queue.clusters.file import read_from, split_lines
+from mqcd.queue.clusters.quarantine import Stretch, extend, shared
+from mqcd.queue.format import record
+from mqcd.queue.format.frame import IN_SPOOL, Take
+from mqcd.queue.manifest.state import ClusterState
+from mqcd.queue.wal.segments import JournalEntry
+
+_OPEN_MAX = 16
+"""Clusters whose unread rest is kept in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a take would move: lines with their scheduling fields, and the cluster's state after it."""
+
+    state: ClusterState
+    lines: list[tuple[bytes, record.Glance]]
+    damaged: list[Stretch]
+    """What is not sound: its record location ends with this take, so it must go to quarantine first."""
+    bad: int
+    """How many records that is, by the cluster's count: damage splits lines and joins them."""
+
+    @property
+    def finds(self) -> list[tuple[int, bytes, int]]:
+        """What is damaged, each stretch with how many records it stands for."""
+        return shared(self.damaged, self.bad)
+
+    @property
+    def head(self) -> Take:
+        """The head of the TAKE frame."""
+        return Take(self.state.name, self.state.cursor, self.state.left, self.state.octets)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What of a cluster is selected."""
+
+    matched: int
+    later: int
+    """How many of them are not due yet."""
+    domains: frozenset[str]
+    end: int
+    """Where the last of these ends in the file."""
+
+
+class Reader:
+    """Reads the clusters of a shard."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        """`root`: the queue root."""
+        self._disk = disk
+        self._root = root
+        self._rest: dict[str, tuple[int, bytes]] = {}
+        """By cluster, a cursor and the lines from there on, for the next read. Only `read` writes it, and one
+        runs at a time."""
+
+    def look(self, state: ClusterState, chosen: Chosen, now: int, most: int) -> Found:
+        """Up to `most` records of a cluster that are selected. Blocks for the disk.
+
+        Raises OSError or DecodeError when nothing of it can be read.
+        """
+        if chosen is None and state.left <= most:
+            later = state.left if state.due_last > now else 0
+            return Found(state.left, later, frozenset(), state.size)
+        matched = later = 0
+        domains = set()
+        at = end = state.cursor
+        for raw in split_lines(self._lines_of(state)):
+            at += len(raw)
+            if matched == most:
+                break
+            try:
+                if chosen is not None and not chosen(record.verify(raw)):
+                    continue
+                glance = record.sound(raw)
+            except DecodeError:
+                continue
+            matched += 1
+            domains.add(glance.domain)
+            if glance.due > now:
+                later, end = later + 1, at
+        return Found(matched, later, frozenset(domains), end)
+
+    def read(self, state: ClusterState, earlier: Earlier, room: int, now: int, most: int) -> Taken:
+        """Up to `room` records from the cluster's cursor that are due at `now`, in not much more than `most`
+        octets. Blocks for the disk.
+
+        Raises OSError or DecodeError when nothing of it can be read.
+        """
+        data = self._lines_of(state)
+        short = len(data) < state.size - state.cursor
+        by_due = state.area in BY_DUE
+        lines: list[tuple[bytes, record.Glance]] = []
+        damaged: list[Stretch] = []
+        used = octets = 0
+        # The next claim shall meet the end of a file that is too short.
+        next_due = state.due if short else earlier.latest
+        for raw in split_lines(data):
+            at = state.cursor + used
+            try:
+                glance = record.sound(raw)
+            except DecodeError:
+                extend(damaged, at, raw)
+                used += len(raw)
+                continue
+            glance.due = earlier.due(at, raw, glance.due, now)
+            taken_along = at < earlier.end
+            if len(lines) >= room or used >= most or (by_due and glance.due > now and not taken_along):
+                next_due = min(glance.due, now) if taken_along else glance.due
+                break
+            lines.append((raw, glance))
+            used += len(raw)
+            octets += glance.size
+        rest = data[used:]
+        left = _count(state, state.cursor + used, len(lines), bool(damaged), rest)
+        following = replace(
+            state,
+            cursor=state.cursor + used,
+            left=left,
+            octets=max(0, state.octets - octets) if left else 0,
+            due=next_due if by_due else 0,
+        )
+        self._keep(following, rest)
+        return Taken(following, lines, damaged, max(0, state.left - left - len(lines)))
+
+    def _lines_of(self, state: ClusterState) -> bytes:
+        """The lines from the cursor on. Of a file that is too short the whole ones: the others stay behind
+        the cursor, in case the file is put back. Raises OSError, DecodeError."""
+        kept = self._rest.get(state.name)
+        if kept is not None and kept[0] == state.cursor:
+            return kept[1]
+        data = read_from(self._disk, self._root / state.name, state.cursor, state.size)
+        if len(data) < state.size - state.cursor:
+            data = data[: data.rfind(b"\n") + 1]
+        if not data:
+            raise DecodeError("it is shorter than it should be")
+        return data
+
+    def _keep(self, state: ClusterState, rest: bytes) -> None:
+        self._rest.pop(state.name, None)
+        if rest:
+            if len(self._rest) >= _OPEN_MAX:
+                del self._rest[next(iter(self._rest))]
+            self._rest[state.name] = state.cursor, rest
+
+
+def _count(state: ClusterState, cursor: int, taken: int, damaged: bool, rest: bytes) -> int:
+    """Records from `cursor` on, where `rest` stands. Only the end of the file, as the MANIFEST says it,
+    ends a cluster.
+
+    How many records a damaged stretch was, its own lines do not say; the lines behind it do.
+    """
+    if cursor >= state.size:
+        return 0
+    left = state.left - taken - damaged
+    if damaged and cursor + len(rest) >= state.size:
+        left = min(left, sum(1 for _ in split_lines(rest)))
+    return max(1, left)
+
+
+def entry_of(glance: record.Glance) -> JournalEntry:
+    """A recipient on its way into the journal: its content stays in the spool."""
+    return JournalEntry(
+        spid=glance.spid,
+        qid=glance.qid,
+        area=glance.area,
+        due=glance.due,
+        size=glance.size,
+        received=glance.received,
+        content=IN_SPOOL,
+        linked=glance.linked,
+        domain=glance.domain,
+        tenant=glance.tenant,
+    )
