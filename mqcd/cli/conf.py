@@ -19,7 +19,7 @@ def shipped() -> dict[str, Path]:
     return {
         str(path.relative_to(directory)): path
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and not path.name.startswith(".")
+        if path.is_file() and path.suffix != ".pyc" and not path.name.startswith(".")
     }
 
 

@@ -214,6 +214,9 @@ class HttpServer:
         sent = 0
         try:
             async for chunk in chunks:
+                if writer.is_closing():
+                    # uvloop's transports take it for a fault of the caller's to write then.
+                    raise ConnectionResetError("the peer has gone")
                 writer.write(chunk)
                 sent += len(chunk)
                 await self._in_time(writer.drain(), STREAM_LIMIT_MS)

@@ -201,6 +201,31 @@ async def test_a_stream_is_closed_for_a_peer_that_has_gone(
     assert bench.closed
 
 
+async def test_a_peer_that_goes_amid_a_stream_is_no_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = asyncio.StreamWriter.write
+
+    async def cut(writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    def as_uvloop_does(writer: asyncio.StreamWriter, data: bytes) -> None:
+        if writer.is_closing():
+            raise RuntimeError("the handler is closed")
+        write(writer, data)
+
+    reader, writer = await bench.open()
+    monkeypatch.setattr(asyncio.StreamWriter, "drain", cut)
+    monkeypatch.setattr(asyncio.StreamWriter, "write", as_uvloop_does)
+    writer.write(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+    while not bench.closed:
+        await asyncio.sleep(0)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 async def test_an_upload_may_be_long(bench: Bench) -> None:
     size = MAX_BODY * 3
     head = f"POST /upload HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {size}\r\n\r\n"
