@@ -129,18 +129,28 @@ def test_on_one_processor_the_default_is_one_process(make_server: MakeServer, re
     server.stop()
 
 
+def end(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    poll(lambda: not os.path.exists(f"/proc/{pid}"), "its end")
+
+
+def all_shards(server: Server) -> list[int]:
+    """Once each has its helper."""
+    return poll(lambda: found if len(found := server.shards()) == SHARDS else None, "all server processes")
+
+
 def kill_one(server: Server) -> None:
-    os.kill(server.shards()[-1], signal.SIGKILL)
+    end(all_shards(server)[-1])
 
 
 def kill_a_helper(server: Server) -> None:
-    os.kill(server.helper(server.shards()[0]), signal.SIGKILL)
+    end(server.helper(all_shards(server)[0]))
 
 
 def kill_the_front(server: Server) -> None:
-    workers = server.shards()
+    workers = all_shards(server)
     [front] = [pid for pid in children(server.pid) if pid not in workers]
-    os.kill(front, signal.SIGKILL)
+    end(front)
 
 
 def kill_the_supervisor(server: Server) -> None:
@@ -161,7 +171,6 @@ def kill_all(server: Server) -> None:
 def kill_one_after_the_other(server: Server) -> None:
     for kill in (kill_one, kill_the_front, kill_a_helper, kill_one):
         kill(server)
-        poll(lambda: len(server.shards()) == SHARDS or None, "all server processes")
 
 
 @pytest.mark.crash
@@ -181,7 +190,7 @@ def test_nothing_is_lost_whoever_is_killed(
         load.more(60)
         kill(server)
         load.more(60)
-    poll(lambda: len(server.shards()) == SHARDS or None, "all server processes")
+    all_shards(server)
     for recipient in load.acknowledged.all():
         receiver.to(recipient)
     poll(lambda: server.page("/readyz")[0] == 200 or None, "readiness")
