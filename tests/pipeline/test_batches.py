@@ -349,7 +349,7 @@ def test_recipients_with_missing_events_are_not_rewritten(
     assert run(spark, store, events, now=NOW).counts == {"files": 1, "events": 0, "damaged": 1}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_long_reply_is_cut_before_it_is_searched(spark: SparkSession) -> None:
     """Uncut, each of these takes minutes."""
     hostile = ["a." * 50_000, "0-" * 50_000, "@" * 100_000, "a@" * 50_000, "1:" * 50_000, "1.1.1." * 20_000]

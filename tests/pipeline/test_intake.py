@@ -119,7 +119,6 @@ def _make_socket(path: Path) -> None:
         listener.bind(str(path))
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "make",
     [
