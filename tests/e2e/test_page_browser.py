@@ -17,7 +17,7 @@ from tests.e2e.kit.receivers import LoopThread, Receiver
 from tests.e2e.kit.server import Server
 from tests.e2e.kit.waiting import DEADLINE, poll
 
-pytestmark = [pytest.mark.needs("chromium", "chromedriver"), pytest.mark.slow]
+pytestmark = [pytest.mark.needs("chromium", "chromedriver"), pytest.mark.slow, pytest.mark.timeout(600)]
 
 ACTIONS = ("hold", "remove", "bounce", "redirect", "reschedule", "retry", "picked")
 EACH = 250
