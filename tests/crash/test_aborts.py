@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.usefixtures("quiet"),
 ]
 
-ROUNDS = 12
+ROUNDS = 20
 """`python -m tests.crash.full` has 100."""
 
 

@@ -19,7 +19,7 @@ from tests.crash.scenarios import STORIES, Told, cut_again
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("quiet")]
 
 _SEED = int(os.environ.get("MQCD_CRASH_SEED", "1000"))
-_PREFIXES = 100
+_PREFIXES = 150
 """Of each story, about so many by chance."""
 
 

@@ -20,6 +20,8 @@ from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.waiting import DEADLINE, Board, poll
 
 ROOT = Path(__file__).resolve().parents[3]
+STOP_SECONDS = 10
+"""What a stop may take at most, by the server's own promise."""
 Line = dict[str, Any]
 
 
@@ -110,9 +112,9 @@ class Server:
         return code
 
     def stop(self) -> int:
-        """SIGTERM; gives the exit code."""
+        """SIGTERM; gives the exit code. Fails when that takes longer than is promised."""
         self.signal(signal.SIGTERM)
-        return self.ended()
+        return self.ended(STOP_SECONDS)
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
