@@ -7,7 +7,7 @@ streams, so that the sink is no bottleneck for what is measured against it.
   is answered 451 and not counted.
 * The sink has no idle timeout. A connection stalled in mid-content (stall:data) is not read, so
   the client's going is not noticed: it is held until `close`.
-* The clock and the timer for `slow` are given, so tests need not wait.
+* The clock of messages and the timer for `slow` are given, so tests need not wait.
 
 Fails with OSError when the port cannot be bound.
 """
