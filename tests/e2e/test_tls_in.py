@@ -6,6 +6,7 @@ import signal
 import smtplib
 import ssl
 import subprocess
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -144,6 +145,21 @@ def test_msmtp(
     settings.chmod(0o600)
     run("msmtp", "-C", str(settings), recipient, text=b"Subject: msmtp\n\nhello\n")
     arrived(server, receiver, recipient)
+
+
+@pytest.mark.parametrize(
+    ("priority", "binding"), [("NORMAL", b"tls-exporter"), ("NORMAL:-VERS-TLS1.3", b"tls-unique")]
+)
+@pytest.mark.needs("gsasl")
+def test_gsasl_binds_its_login_to_the_connection(
+    server: Server, authority: Authority, priority: str, binding: bytes
+) -> None:
+    said = run("gsasl", "--smtp", "--connect", f"localhost:{server.port}", "-a", USER, "-p", PASSWORD,
+               "--x509-ca-file", str(authority.certificate), "--priority", priority)  # fmt: skip
+    lines = said.replace("\r", "").split("\n")
+    asked = lines.index("AUTH SCRAM-SHA-256-PLUS")
+    assert b64decode(lines[asked + 2]).startswith(b"p=" + binding + b",,")
+    assert "235 2.7.0 Authentication succeeded" in lines
 
 
 @pytest.mark.parametrize("listener", ["in", "first"])

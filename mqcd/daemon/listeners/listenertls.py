@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mqcd.config.problems import BadConfiguration, Remark
-from mqcd.config.settings import ListenerSettings, SubmitSettings
+from mqcd.config.settings import AuthType, ListenerSettings, SubmitSettings
 from mqcd.daemon.places import LISTENERS, line_of
 from mqcd.net.securing.server import BadTlsFile, Certificates, ListenerTls, ServerTlsTerms
 
@@ -56,6 +56,11 @@ class ListenersTls:
 
 
 def _terms(listener: ListenerSettings) -> Iterator[ServerTlsTerms]:
-    ssl = listener.ssl
+    ssl, server = listener.ssl, listener.server
     if ssl.certfile:
-        yield ServerTlsTerms(certificates=ssl.certfile, keys=ssl.keyfile, trust=ssl.trust)
+        yield ServerTlsTerms(
+            certificates=ssl.certfile,
+            keys=ssl.keyfile,
+            trust=ssl.trust,
+            exports=bool(server.users) and AuthType.SCRAM_SHA_256_PLUS in server.authtypes,
+        )

@@ -56,7 +56,9 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         self._transport = transport
         self._upper = upper
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = tls
         self.connection = tls.begin(self._incoming, self._outgoing)
+        self._exporter_secret = b""
         self._secure = False
         self._closed = False
         transport.set_protocol(self)
@@ -137,8 +139,13 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         self._upper = protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Of the connection; `ssl_object` is that of TLS."""
-        return self.connection if name == "ssl_object" else self._transport.get_extra_info(name, default)
+        """Of the connection; `ssl_object` and `exporter_secret` are those of TLS."""
+        match name:
+            case "ssl_object":
+                return self.connection
+            case "exporter_secret":
+                return self._exporter_secret
+        return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
         """Octets that are not sent yet."""
@@ -151,6 +158,7 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             return False
         finally:
+            self._exporter_secret = self._tls.exporter_secret() or self._exporter_secret
             self._flush()
         self._secure = True
         self._upper.secured()

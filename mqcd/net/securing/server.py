@@ -6,12 +6,15 @@
   first certificate. A name that is not known is no error: mail servers ask for any.
 * With `trust` clients are asked for a certificate. They need none, but one that does not chain to `trust`
   fails the handshake. Other `trust` means new ticket keys: a resumed session is not verified again.
+* With `exports` the exporter secrets of TLS 1.3 are known (`keylog`). The key log is opened at the first
+  handshake, so that each forked process has its own.
 
 Failures: BadTlsFile.
 """
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +23,10 @@ from typing import Any
 
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.smtp.x509 import dns_names
+from mqcd.net.securing.keylog import KeyLog
 from mqcd.net.tls import file_fault
+
+log = logging.getLogger(__name__)
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
@@ -43,6 +49,8 @@ class ServerTlsTerms:
     """One for each certificate; none = each is in the certificate's file."""
     trust: Path | None = None
     """What certificates of clients must chain to; None = clients are not asked for any."""
+    exports: bool = False
+    """Whether logins may be bound to connections by tls-exporter."""
 
 
 class _Context(ssl.SSLContext):
@@ -89,6 +97,7 @@ class ListenerTls:
         self._certificates: Certificates | None = None
         self._trusted: object = None
         self._renewed = False
+        self._key_log: KeyLog | None = None
 
     def load(self, terms: ServerTlsTerms) -> Certificates:
         """The files, those in use if they are the same. Raises BadTlsFile."""
@@ -121,6 +130,10 @@ class ListenerTls:
             return b""
         return context.certificate
 
+    def exporter_secret(self) -> bytes:
+        """That of the handshake whose step was the last; b"" where there is none (yet)."""
+        return b"" if self._key_log is None else self._key_log.take()
+
     def _make_base(self) -> ssl.SSLContext:
         base = _new_context()
         base.sni_callback = self._choose
@@ -131,8 +144,18 @@ class ListenerTls:
     ) -> ssl.AlertDescription | None:
         if self._certificates is None:
             return ssl.AlertDescription.ALERT_DESCRIPTION_INTERNAL_ERROR
-        connection.context = self._certificates.find(name)
+        context = self._certificates.find(name)
+        if self._certificates.terms.exports and not context.keylog_filename:
+            self._log_keys(context)
+        connection.context = context
         return None
+
+    def _log_keys(self, context: ssl.SSLContext) -> None:
+        try:
+            self._key_log = self._key_log or KeyLog()
+            context.keylog_filename = self._key_log.path
+        except OSError as error:
+            log.debug("no logins by tls-exporter: %s", error)
 
 
 def peer_identities(connection: ssl.SSLObject) -> tuple[str, ...]:

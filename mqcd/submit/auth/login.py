@@ -92,7 +92,7 @@ class Access:
         return (
             entry.type in self.types
             and not self.needs_tls(entry, channel)
-            and (bool(channel.binding) or not entry.binds)
+            and (bool(channel.bindings) or not entry.binds)
             and (bool(channel.identities) or not entry.certificate)
         )
 
@@ -183,7 +183,7 @@ class Login:
             find=access.book.find,
             nonce=access.nonce,
             host=access.host,
-            binding=channel.binding,
+            bindings=channel.bindings,
             plus_offered="SCRAM-SHA-256-PLUS" in access.offered(channel),
             identities=tuple(each for each in channel.identities if each in access.book),
         )

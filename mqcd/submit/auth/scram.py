@@ -1,7 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-256-PLUS, the server's side (RFC 5802, RFC 7677). Pure.
 
-Channel binding is tls-server-end-point. A client that says that the server has no channel binding ("y") where
-it was offered has been shown another list of mechanisms than ours: that is a downgrade, and fails.
+The client chooses among the types of channel binding (`binding`) that its connection has. One that says that
+the server has no channel binding ("y") where it was offered has been shown another list of mechanisms than
+ours: that is a downgrade, and fails.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from binascii import Error, a2b_base64
 from mqcd.core.errors import DecodeError
 from mqcd.submit.auth.saslprep import saslprep
 from mqcd.submit.auth.steps import MALFORMED, Cause, Challenge, Context, Failure, Step, Success
-
-BINDING_TYPE = "tls-server-end-point"
 
 _GS2 = re.compile(r"(n|y|p=([A-Za-z0-9.\-]+)),(?:a=([^,\0]+))?,")
 # A mandatory extension (m=) is none that is known here: it fails by not being n=.
@@ -34,6 +33,7 @@ class Scram:
         self._take = self._first
         self._user = ""
         self._header = b""
+        self._binding = b""
         self._nonce = ""
         self._signed = ""
         """client-first-bare and server-first, with commas."""
@@ -70,7 +70,8 @@ class Scram:
 
     def _binds(self, flag: str, kind: str | None) -> bool:
         if self._plus:
-            return kind == BINDING_TYPE and bool(self._context.binding)
+            self._binding = self._context.bindings.get(kind or "", b"")
+            return bool(self._binding)
         return flag == "n" or (flag == "y" and not self._context.plus_offered)
 
     def _final(self, response: bytes) -> Step:
@@ -83,7 +84,7 @@ class Scram:
         signed = f"{self._signed},{message[1]}".encode()
         signature = hmac.digest(keys.stored, signed, "sha256")
         good = (
-            hmac.compare_digest(bound, self._header + (self._context.binding if self._plus else b""))
+            hmac.compare_digest(bound, self._header + self._binding)
             & hmac.compare_digest(message[3].encode(), self._nonce.encode())
             & _proves(proof, signature, keys.stored)
         )

@@ -5,7 +5,7 @@ Errors of the client are values: `Failure`, never an exception. No step shows a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
@@ -70,8 +70,8 @@ class Context:
     """Printable random text without a comma, new at each call."""
     host: str = "localhost"
     """Our own name, for challenges."""
-    binding: bytes = b""
-    """The session's tls-server-end-point (RFC 5929); b"" without TLS."""
+    bindings: Mapping[str, bytes] = field(default_factory=dict)
+    """The connection's channel bindings by their types (`binding`); none without TLS."""
     plus_offered: bool = False
     """Whether a mechanism with channel binding was offered to this client."""
     identities: Sequence[str] = ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -11,8 +12,8 @@ class Channel:
 
     tls: str = ""
     """TLS version; "" without TLS."""
-    binding: bytes = b""
-    """The tls-server-end-point of our certificate (`auth.binding`); b"" where it has none."""
+    bindings: Mapping[str, bytes] = field(default_factory=dict)
+    """The channel bindings by their types (`auth.binding`); none without TLS."""
     identities: tuple[str, ...] = ()
     """Names of the client by its verified certificate; none without one."""
 

@@ -101,7 +101,7 @@ class Rules:
         self.greeting = f"220 {self.host} {greeting}\r\n".encode()
         self.helo = f"250 {self.host}\r\n".encode()
         self.urgency = Urgency(settings, now)
-        self._ehlo: dict[Channel, bytes] = {}
+        self._ehlo: dict[tuple[bool, bool], bytes] = {}
         # RFC 6531, 3.1: a server that offers SMTPUTF8 has to offer 8BITMIME.
         self._utf8 = settings.ext_8bitmime and settings.ext_smtputf8
         offers: tuple[tuple[bool, Set[str]], ...] = (
@@ -120,9 +120,11 @@ class Rules:
         if channel.identities or self.urgency.varies:
             # As many as there are clients with a certificate; or it says a time.
             return self._ehlo_reply(channel)
-        octets = self._ehlo.get(channel)
+        # Not by the bindings themselves: each connection has its own.
+        kind = bool(channel.tls), bool(channel.bindings)
+        octets = self._ehlo.get(kind)
         if octets is None:
-            octets = self._ehlo[channel] = self._ehlo_reply(channel)
+            octets = self._ehlo[kind] = self._ehlo_reply(channel)
         return octets
 
     def starttls(self, channel: Channel) -> bool:
@@ -215,9 +217,10 @@ class Rules:
             (self.chunking, "CHUNKING"),
             (self.etrn, "ETRN"),
             (self.atrn, "ATRN"),
-            (True, "ENHANCEDSTATUSCODES"),
             (settings.submission, KEY),
             (self.starttls(channel), "STARTTLS"),
+            # Behind it: gsasl overlooks STARTTLS in the last line.
+            (True, "ENHANCEDSTATUSCODES"),
         )
         access = None if self.locked(channel) else self.access
         logins = [] if access is None else access.keywords(channel)

@@ -12,7 +12,7 @@ from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.ports import Clock
 from mqcd.net.proxy_header import read_header
 from mqcd.net.securing.server import ListenerTls, peer_identities
-from mqcd.submit.auth.binding import server_end_point
+from mqcd.submit.auth.binding import channel_bindings
 from mqcd.submit.esmtp.channel import Channel
 
 PROXY_MS = 10_000
@@ -53,10 +53,15 @@ async def named_client(connection: socket.socket, clock: Clock) -> str:
 def tls_channel(tls: ListenerTls, transport: asyncio.BaseTransport) -> Channel:
     """Of a connection whose handshake with this listener is done."""
     connection = transport.get_extra_info("ssl_object")
-    certificate = tls.certificate(connection)
+    version = connection.version() or ""
+    unique = version == "TLSv1.2" and not connection.session_reused
     return Channel(
-        tls=connection.version() or "",
-        binding=server_end_point(certificate) if certificate else b"",
+        tls=version,
+        bindings=channel_bindings(
+            tls.certificate(connection),
+            transport.get_extra_info("exporter_secret", b""),
+            connection.get_channel_binding("tls-unique") if unique else b"",
+        ),
         identities=peer_identities(connection),
     )
 

@@ -212,3 +212,29 @@ def test_what_cannot_be_loaded_is_named_and_changes_nothing(
         # Whether a key fits is seen where both are loaded.
         assert error.value.setting == ("certfile" if wrong == text and setting == "keyfile" else setting)
     assert ends(tls, client(authority)).subject == "a"
+
+
+def test_the_exporter_secret_is_the_one_that_the_client_has(authority: Authority, tmp_path: Path) -> None:
+    certificate = authority.sign("a", "DNS:a.test")
+    tls = ListenerTls()
+    tls.use(tls.load(ServerTlsTerms(certificates=[certificate], exports=True)))
+    secrets = []
+    for number in range(2):
+        context = client(authority)
+        context.keylog_filename = str(tmp_path / f"keys{number}")
+        ends(tls, context)
+        secrets.append(tls.exporter_secret().hex())
+        assert f" {secrets[-1]}\n" in (tmp_path / f"keys{number}").read_text()
+        assert tls.exporter_secret() == b""
+    assert len(set(secrets)) == 2
+
+
+@pytest.mark.parametrize(("exports", "most"), [(False, None), (True, V12)])
+def test_no_secret_is_exported_unasked_or_of_an_older_tls(
+    authority: Authority, exports: bool, most: ssl.TLSVersion | None
+) -> None:
+    tls = ListenerTls()
+    terms = ServerTlsTerms(certificates=[authority.sign("a", "DNS:a.test")], exports=exports)
+    tls.use(tls.load(terms))
+    ends(tls, client(authority, most))
+    assert tls.exporter_secret() == b""

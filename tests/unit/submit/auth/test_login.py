@@ -27,7 +27,7 @@ from tests.unit.submit.support import server
 
 EHLO = "EHLO client.example"
 OURS = "user@example.com"
-TLS = Channel(tls="TLSv1.3", binding=b"hash")
+TLS = Channel(tls="TLSv1.3", bindings={"tls-server-end-point": b"hash"})
 
 
 class Users:

@@ -12,6 +12,7 @@ from tests.fakes.sasl import ScramClient
 from tests.unit.submit.auth.support import SERVER_NONCE, context
 
 PLUS = "p=tls-server-end-point"
+BINDINGS = {"tls-server-end-point": b"hash", "tls-exporter": b"exported"}
 FINAL = "c=biws,r=rOprNGfwEbeRWgbNEkqO" + SERVER_NONCE
 PROOF = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
 
@@ -46,9 +47,10 @@ def test_octets_behind_our_signature_fail() -> None:
     assert server.step(b"x") == MALFORMED
 
 
-def test_a_binding_that_fits_logs_in() -> None:
-    client = ScramClient("user", "pencil", flag=PLUS, binding=b"hash")
-    assert log_in(client, context(binding=b"hash", plus_offered=True), plus=True) == Success("user")
+@pytest.mark.parametrize("kind", BINDINGS)
+def test_a_binding_that_fits_logs_in(kind: str) -> None:
+    client = ScramClient("user", "pencil", flag=f"p={kind}", binding=BINDINGS[kind])
+    assert log_in(client, context(bindings=BINDINGS, plus_offered=True), plus=True) == Success("user")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,7 @@ def test_a_binding_that_fits_logs_in() -> None:
         (PLUS, b"other", b"hash", True),
         (PLUS, b"", b"hash", True),
         ("p=tls-unique", b"hash", b"hash", True),
+        ("p=tls-exporter", b"hash", b"hash", True),
         ("n", b"", b"hash", True),
         ("y", b"", b"hash", True),
         (PLUS, b"hash", b"hash", False),
@@ -66,7 +69,11 @@ def test_a_binding_that_fits_logs_in() -> None:
 )
 def test_a_binding_that_does_not_fit_fails(flag: str, theirs: bytes, ours: bytes, plus: bool) -> None:
     client = ScramClient("user", "pencil", flag=flag, binding=theirs)
-    step = log_in(client, context(binding=ours, plus_offered=bool(ours)), plus=plus)
+    step = log_in(
+        client,
+        context(bindings={"tls-server-end-point": ours} if ours else {}, plus_offered=bool(ours)),
+        plus=plus,
+    )
     assert step == Failure(Cause.CREDENTIALS, "user")
 
 
