@@ -16,7 +16,7 @@ from tests.e2e.conftest import MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.ports import free_port
-from tests.e2e.kit.programs import by_aiosmtplib, by_nodemailer
+from tests.e2e.kit.programs import by_aiosmtplib, by_nodemailer, by_phpmailer
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Server
 from tests.e2e.kit.waiting import DEADLINE
@@ -176,6 +176,29 @@ def test_nodemailer(server: Server, receiver: Receiver, authority: Authority, li
     attached = {"filename": "data.bin", "content": "x" * 100_000}
     message = {"from": USER, "to": recipient, "html": "<p>hello</p>", "attachments": [attached]}
     by_nodemailer(options, message)
+    arrived(server, receiver, recipient)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "listener"), [("PLAIN", "in"), ("LOGIN", "in"), ("CRAM-MD5", "in"), ("PLAIN", "first")]
+)
+@pytest.mark.needs("php")
+def test_phpmailer(
+    server: Server, receiver: Receiver, authority: Authority, mechanism: str, listener: str
+) -> None:
+    recipient = f"php-{mechanism}-{listener}@example.test"
+    settings = {
+        "Port": server.ports[listener],
+        "SMTPSecure": "tls" if listener == "in" else "ssl",
+        "SMTPOptions": {"ssl": {"cafile": str(authority.certificate), "peer_name": HOST}},
+        "AuthType": mechanism,
+        "Username": USER,
+        "Password": PASSWORD,
+        "CharSet": "utf-8",
+    }
+    by_phpmailer(
+        settings, {"from": USER, "to": recipient, "subject": "gr\u00fc\u00dfe", "text": "hello\n.\n"}
+    )
     arrived(server, receiver, recipient)
 
 

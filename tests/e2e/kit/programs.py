@@ -1,4 +1,4 @@
-"""Mail by the libraries of other programs: nodemailer in node, aiosmtplib in Python."""
+"""Mail by the libraries of other programs: nodemailer in node, PHPMailer in PHP, aiosmtplib in Python."""
 
 from __future__ import annotations
 
@@ -17,13 +17,28 @@ import pytest
 from tests.e2e.kit import mail
 from tests.e2e.kit.waiting import DEADLINE
 
-_MODULES = (Path("/usr/share/nodejs"), Path(__file__).parents[3] / ".test/debs/usr/share/nodejs")
+_ASIDE = Path(__file__).parents[3] / ".test/debs"
+_MODULES = (Path("/usr/share/nodejs"), _ASIDE / "usr/share/nodejs")
+_PHPMAILER = "usr/share/php/libphp-phpmailer/src"
 _SCRIPT = """
 const [, options, message] = process.argv;
 require("nodemailer").createTransport(JSON.parse(options)).sendMail(JSON.parse(message), (error, sent) => {
   console.log(error || sent.response);
   process.exit(error || !sent.response.startsWith("250 ") ? 1 : 0);
 });
+"""
+_PHP = """
+[, $source, $settings, $message] = $argv;
+foreach (["Exception", "SMTP", "PHPMailer"] as $class) require "$source/$class.php";
+$mailer = new PHPMailer\\PHPMailer\\PHPMailer(true);
+$mailer->isSMTP();
+foreach (json_decode($settings, true) as $name => $value) $mailer->$name = $value;
+$sent = json_decode($message, true);
+$mailer->setFrom($sent["from"]);
+$mailer->addAddress($sent["to"]);
+$mailer->Subject = $sent["subject"];
+$mailer->Body = $sent["text"];
+$mailer->send();
 """
 
 
@@ -43,6 +58,23 @@ def by_nodemailer(options: dict[str, object], message: Mapping[str, object]) -> 
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def by_phpmailer(settings: Mapping[str, object], message: Mapping[str, str]) -> None:
+    """Send by PHP over SMTP; `settings`: properties of PHPMailer. Skips the test where it is missing."""
+    source = next((each for root in (Path("/"), _ASIDE) if (each := root / _PHPMAILER).is_dir()), None)
+    if source is None:
+        pytest.skip("not installed: libphp-phpmailer; on Debian, tests/run unpacks it")
+    given = {"Host": "127.0.0.1", "Helo": mail.HELO, "SMTPAuth": True} | dict(settings)
+    done = subprocess.run(
+        ["php", "-r", _PHP, "--", str(source), json.dumps(given), json.dumps(message)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout + done.stderr == ""
 
 
 def by_aiosmtplib(
