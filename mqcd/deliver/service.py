@@ -30,9 +30,9 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.tracing import Traces
 from mqcd.deliver.collecting import Collecting
 from mqcd.deliver.connection.connecting import Connector
+from mqcd.deliver.connection.link import LinkView
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.timers import Alarm, Sweep
-from mqcd.deliver.connection.view import LinkView
 from mqcd.deliver.direct import Direct
 from mqcd.deliver.explaining import Explainer
 from mqcd.deliver.health.suspects import Suspects

@@ -14,7 +14,7 @@ from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.samples import MOST_DESTINATIONS
 from mqcd.daemon.control.api.answers import WHY
-from mqcd.deliver.connection.view import LinkView
+from mqcd.deliver.connection.link import LinkView
 from mqcd.deliver.health.watchdog import Stuck
 from mqcd.deliver.lanes.lane import PROMPT_MS, LaneState
 from mqcd.ops.last_replies import LastReply

@@ -8,6 +8,10 @@ used its zone's next one of the family is. A shortage on this machine ends the s
 usable host is permanent only if DNS is certain that no MX host exists (5.4.4), or none that mail is sent to:
 an address of this machine, a loopback or link-local one (5.4.6; not where `local_mx` allows it, nor of a
 relay).
+
+Of the networks in `remotenets` that hold an address the first in the file counts for the client's options;
+settings it leaves out are the common ones. It changes what the client's settings say, not what a zone, a
+destination or a relay does.
 """
 
 from __future__ import annotations
@@ -15,9 +19,9 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
-from mqcd.config.settings import ClientSettings, TlsPolicy
+from mqcd.config.settings import ClientSettings, RemoteNetSettings, TlsPolicy
 from mqcd.core.errors import (
     ConnectFailed,
     LocalShortage,
@@ -31,11 +35,10 @@ from mqcd.core.model import Attempt, Phase
 from mqcd.core.ports import Clock, Dialer, Observer, Resolver
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.connection.link import Link
-from mqcd.deliver.connection.options import client_for, options_for
 from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.connection.traced import link_of
-from mqcd.deliver.routing.policy import Hop, sources_for
-from mqcd.deliver.routing.routing import Destination, order, unfit
+from mqcd.deliver.routing.policy import Hop, sources_for, tls_of
+from mqcd.deliver.routing.routing import Destination, order, unfit, within
 from mqcd.deliver.smtp.exchange import Options
 from mqcd.deliver.smtp.states import State
 from mqcd.deliver.terms import Terms
@@ -319,4 +322,45 @@ def _attempted(road: _Road, link: Link) -> Attempt:
         source_addr=link.source or road.source,
         connect_ms=link.connect_ms,
         session=link.session,
+    )
+
+
+_OVERRIDES = [field.name for field in fields(RemoteNetSettings) if field.name != "ip"]
+
+
+def client_for(client: ClientSettings, address: str) -> ClientSettings:
+    """The settings that hold for an IP address."""
+    for network in client.remotenets:
+        if within(network.ip, address):
+            given = {name: getattr(network, name) for name in _OVERRIDES}
+            return replace(
+                client, **{name: value for name, value in given.items() if value not in (None, "")}
+            )
+    return client
+
+
+def options_for(client: ClientSettings, usual: ClientSettings, hop: Hop) -> Options:
+    """The options for a host of a hop: `client` applies to its address, `usual` to all."""
+    policy = hop.policy
+    hello, tls = policy.helo, policy.tls
+    if client is not usual:
+        if hello == usual.announcehost:
+            hello = client.announcehost
+        if not policy.tls_chosen:
+            tls = tls_of(client)
+    return Options(
+        hello=hello,
+        maxpipeline=client.maxpipeline,
+        say_helo=client.say_helo,
+        fallback_helo=client.fallback_helo,
+        chunking=client.ext_chunking,
+        lmtp=policy.lmtp,
+        relay=hop.destination.relay,
+        tls=tls,
+        implicit_tls=policy.implicit_tls,
+        checked=policy.checked,
+        trust=str(client.trust or ""),
+        certificate=policy.certificate,
+        key=policy.key,
+        login=policy.login,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 
 from mqcd.config.settings import ClientSettings, TlsPolicy
 from mqcd.core.errors import ConnectFailed
@@ -24,6 +25,27 @@ CHUNK = 64 * 1024
 """Octets of content read and sent at a time."""
 GONE = ("4.4.2", "4.5.0")
 """Statuses for a server that closed the connection, or does not speak SMTP."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkView:
+    """A connection at one moment, as operators see it."""
+
+    session: str
+    """Its name in the log; "" before it stands."""
+    state: str
+    """connecting, working or idle."""
+    since_ms: int
+    """How long it stands, or is tried."""
+    tls: str
+    """TLS version; "" = none."""
+    messages: int
+    """Transactions so far."""
+    destination: str
+    zone: str
+    remote_host: str
+    remote_addr: str
+    source_addr: str
 
 
 class Link:

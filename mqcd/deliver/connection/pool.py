@@ -9,8 +9,8 @@ from functools import partial
 
 from mqcd.core.ports import QueueStore
 from mqcd.deliver.connection.connecting import Connector
+from mqcd.deliver.connection.link import LinkView
 from mqcd.deliver.connection.timers import Sweep
-from mqcd.deliver.connection.view import LinkView
 from mqcd.deliver.connection.worker import Worker
 from mqcd.deliver.lanes.decisions import STUCK_MS
 from mqcd.deliver.lanes.jobs import Job

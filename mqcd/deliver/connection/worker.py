@@ -18,10 +18,9 @@ from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.connection.attempt import End, transact
 from mqcd.deliver.connection.connecting import Connector, NoHost
-from mqcd.deliver.connection.link import Link
+from mqcd.deliver.connection.link import Link, LinkView
 from mqcd.deliver.connection.states import Event, State, after
 from mqcd.deliver.connection.timers import Sweep
-from mqcd.deliver.connection.view import LinkView
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
 from mqcd.deliver.lanes.scheduling import LaneTable

@@ -1,22 +1,118 @@
 """The part of a session that comes before mail: greeting, hello, TLS, login. Pure.
 
-The effects of replies are here, by the names that the table in `client` calls them; `negotiation` decides
-which command follows. A session that the server refuses is a failure of that host or a mistake of this
-server's operator, hence temporary.
+The functions decide which command follows, or that none may; `Handshake` has the effects of replies, by the
+names that the table in `client` calls them.
+
+Guarantees: under TLS policy encrypt or verify nothing goes out in clear but EHLO and STARTTLS (4.7.4 where
+the server will not), and no login goes over a way that it is not meant for (4.7.8, see `auth`). A failure
+here is one of that host, or a mistake of this server's operator: temporary, for any code of the server.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from mqcd.config.settings import TlsPolicy
 from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Phase
 from mqcd.core.smtp.reply import Reply
-from mqcd.deliver.smtp import auth, negotiation
+from mqcd.deliver.smtp import auth
 from mqcd.deliver.smtp.exchange import Options, Step
-from mqcd.deliver.smtp.negotiation import Next, Say, Stop, as_temporary, local
 from mqcd.deliver.smtp.replies import RawReply, ReplyReader
 from mqcd.deliver.smtp.states import STATES, Event, State
+
+_PHASES = {Step.EHLO: Phase.EHLO, Step.HELO: Phase.EHLO, Step.STARTTLS: Phase.TLS, Step.AUTH: Phase.AUTH}
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A command, and the reply to it that is awaited."""
+
+    line: bytes
+    step: Step
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that it belongs to."""
+        return _PHASES[self.step]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Go no further with this server."""
+
+    reply: Reply
+    phase: Phase
+
+
+Next = Say | Stop | auth.Exchange | None
+"""The next step: send a command, stop, log in, or None to start with mail."""
+
+
+def hello(options: Options, *, again: bool = False) -> Say:
+    """The hello command; `again` after an EHLO that was refused."""
+    verb, step = b"EHLO", Step.EHLO
+    if options.lmtp:
+        verb = b"LHLO"
+    elif options.say_helo or again:
+        verb, step = b"HELO", Step.HELO
+    return Say(b"%b %b\r\n" % (verb, options.hello.encode()), step)
+
+
+def offered(lines: Sequence[bytes]) -> dict[str, str]:
+    """The extensions that the lines of an answer to EHLO offer: keyword in upper case to its parameters."""
+    # As octets: only ASCII letters have a case here.
+    words = (line.strip().partition(b" ") for line in lines[1:])
+    return {
+        keyword.upper().decode("utf-8", "replace"): parameters.decode("utf-8", "replace")
+        for keyword, _, parameters in words
+    }
+
+
+def secure(options: Options, extensions: Mapping[str, str], secured: bool) -> Next:
+    """What comes after hello: TLS, where it is wanted and there is none yet, else `log_in`."""
+    if secured or options.tls is TlsPolicy.NONE:
+        return log_in(options, extensions, secured)
+    if "STARTTLS" in extensions:
+        return Say(b"STARTTLS\r\n", Step.STARTTLS)
+    return unsecured(options, extensions, "the next hop does not offer it")
+
+
+def unsecured(options: Options, extensions: Mapping[str, str], why: str) -> Next:
+    """There will be no TLS, and `why`."""
+    if options.tls is TlsPolicy.MAY:
+        return log_in(options, extensions, secured=False)
+    return Stop(local("4.7.4", f"TLS is required, and {why}"), Phase.TLS)
+
+
+def log_in(options: Options, extensions: Mapping[str, str], secured: bool) -> Next:
+    """TLS is settled: how to log in; None where no login is configured."""
+    login = options.login
+    if login is None:
+        return None
+    mechanism = auth.choose(login, extensions, secured)
+    if mechanism is None:
+        return Stop(local("4.7.8", auth.why_not(login, extensions, secured)), Phase.AUTH)
+    return auth.Exchange(login, mechanism)
+
+
+def login_refused(options: Options, reply: Reply) -> Stop:
+    """The server refused the login: that is for this server's operator to mend, and must not bounce mail."""
+    if options.login is not None:
+        reply = auth.hide(options.login, reply)
+    return Stop(as_temporary("login refused", reply, "4.7.8"), Phase.AUTH)
+
+
+def local(status: str, text: str) -> Reply:
+    """A failure found on this side, as a reply."""
+    return Reply(code=451, status=status, text=text)
+
+
+def as_temporary(what: str, reply: Reply, status: str = "4.3.0") -> Reply:
+    """`reply` where it is temporary; a permanent one is quoted in a temporary one."""
+    return reply if 400 <= reply.code < 500 else local(status, f"{what}: {reply}")
 
 
 class Handshake:
@@ -51,7 +147,7 @@ class Handshake:
         self.secured = True
         self.extensions = {}
         self._window = 1
-        self._say(negotiation.hello(self._options))
+        self._say(hello(self._options))
         return self.state
 
     def _finish(self, reply: Reply) -> None:
@@ -62,7 +158,7 @@ class Handshake:
         self.on(Event.END)
 
     def _follow(self, said: Next) -> None:
-        """Do what `negotiation` says; None: the handshake is done."""
+        """Do what was decided; None: the handshake is done."""
         if isinstance(said, Stop):
             self._phase = said.phase
             self._finish(said.reply)
@@ -80,24 +176,24 @@ class Handshake:
     # ------------------------------------------------------------ what replies do
 
     def _greeted(self, raw: RawReply, index: int) -> None:
-        self._say(negotiation.hello(self._options))
+        self._say(hello(self._options))
 
     def _end_session(self, raw: RawReply, index: int) -> None:
         self._finish(as_temporary("session refused", raw.reply()))
 
     def _hello_taken(self, raw: RawReply, index: int) -> None:
-        self.extensions = negotiation.offered(raw.lines)
+        self.extensions = offered(raw.lines)
         self._window = self._options.maxpipeline if "PIPELINING" in self.extensions else 1
-        self._follow(negotiation.secure(self._options, self.extensions, self.secured))
+        self._follow(secure(self._options, self.extensions, self.secured))
 
     def _ehlo_refused(self, raw: RawReply, index: int) -> None:
         if raw.code >= 500 and self._options.fallback_helo and not self._options.lmtp:
-            self._say(negotiation.hello(self._options, again=True))
+            self._say(hello(self._options, again=True))
         else:
             self._end_session(raw, index)
 
     def _helo_taken(self, raw: RawReply, index: int) -> None:
-        self._follow(negotiation.secure(self._options, {}, self.secured))
+        self._follow(secure(self._options, {}, self.secured))
 
     def _tls_granted(self, raw: RawReply, index: int) -> None:
         if self._reader.pending:
@@ -108,7 +204,7 @@ class Handshake:
 
     def _tls_refused(self, raw: RawReply, index: int) -> None:
         why = f"the next hop refused it: {raw.reply()}"
-        self._follow(negotiation.unsecured(self._options, self.extensions, why))
+        self._follow(unsecured(self._options, self.extensions, why))
 
     def _challenged(self, raw: RawReply, index: int) -> None:
         answer = self._login.answer(raw.lines[-1]) if self._login is not None else None
@@ -118,4 +214,4 @@ class Handshake:
             self._say(Say(answer, Step.AUTH))
 
     def _login_refused(self, raw: RawReply, index: int) -> None:
-        self._follow(negotiation.login_refused(self._options, raw.reply()))
+        self._follow(login_refused(self._options, raw.reply()))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.deliver.smtp.stuffing import DotStuffer
+from mqcd.deliver.smtp.commands import DotStuffer
 
 
 def wire(chunks: list[bytes]) -> bytes:

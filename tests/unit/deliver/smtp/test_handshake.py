@@ -10,7 +10,7 @@ from mqcd.core.model import Phase
 from mqcd.deliver.smtp.auth import Login
 from mqcd.deliver.smtp.client import SmtpClient
 from mqcd.deliver.smtp.exchange import Options
-from mqcd.deliver.smtp.negotiation import offered
+from mqcd.deliver.smtp.handshake import offered
 from mqcd.deliver.smtp.states import State
 from tests.unit.deliver.smtp_clients import greeted, offer
 
