@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from dataclasses import dataclass, replace
 
 from mqcd.core.errors import MqcdError, StoreUnavailable
-from mqcd.core.figures import EngineFigures
+from mqcd.core.figures import Distribution, EngineFigures
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Picked
 from mqcd.core.queueing.schedule import RetrySchedule
@@ -31,7 +31,6 @@ from mqcd.queue.admission import Admission
 from mqcd.queue.checkpoint.checkpointer import Checkpointer
 from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
 from mqcd.queue.disk.space import Space
-from mqcd.queue.memory.engine import engine_figures
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.read_only import READ_ONLY
@@ -44,8 +43,7 @@ from mqcd.queue.requests.expedite import Expediting
 from mqcd.queue.requests.pick import Picking
 from mqcd.queue.requests.upload import Staging
 from mqcd.queue.requests.write import Writer
-from mqcd.queue.wal.segment_states import Event
-from mqcd.queue.wal.segments import Segment
+from mqcd.queue.wal.segments import Segment, SegmentEvent
 from mqcd.queue.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -180,7 +178,7 @@ class ClusterStore:
             part.close()
         for segment in shard.ring:
             # The last reader closes its file.
-            segment.on(Event.CLOSE)
+            segment.on(SegmentEvent.CLOSE)
             if segment.fd >= 0 and not segment.readers:
                 self._disk.close(segment.fd)
         self._disk.close(shard.lock_fd)
@@ -345,4 +343,31 @@ class ClusterStore:
 
     def engine(self) -> EngineFigures:
         """The same as metrics want it, with what is counted elsewhere."""
-        return engine_figures(self._live.shard, self._space.free())
+        shard = self._live.shard
+        figures, free = shard.figures, self._space.free()
+        return EngineFigures(
+            commit_seconds=figures.commit_us.scaled(1_000_000),
+            commit_group_size=figures.group_size.scaled(1),
+            syncs=figures.syncs,
+            journal_fill_ratio=shard.ring.fill,
+            evacuation_seconds=Distribution(
+                counts=(figures.evacuations,), total=figures.evacuation_ms / 1000
+            ),
+            spid_cache_entries=len(shard.references),
+            spid_cache_misses=shard.references.misses,
+            reference_batch=len(shard.references.batch),
+            reference_scan_seconds=Distribution(
+                counts=(figures.reference_scans,), total=figures.reference_scan_ms / 1000
+            ),
+            recovery_seconds=figures.recovery_ms / 1000,
+            quarantined_lines=figures.quarantined,
+            unreadable_frames=figures.unreadable,
+            removed_event_files=figures.removed_event_files,
+            dropped_edits=figures.dropped_edits,
+            hung_helpers=shard.helper.hung,
+            idempotency_keys=shard.keys.count,
+            idempotent_repeats=shard.keys.repeats,
+            clock_leap_seconds=shard.time.off_by() / 1000,
+            disk_free_bytes={name: octets for name, (octets, _) in free.items()},
+            disk_free_inodes={name: inodes for name, (_, inodes) in free.items()},
+        )

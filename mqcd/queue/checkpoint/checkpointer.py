@@ -3,6 +3,11 @@
 One task does one thing at a time: leftovers of the last run, exports, evacuations (`evacuation` has their
 steps), the sweep of the spool, old event files, slots and reserve files. What fails is tried again after a
 while, or at once when a reserve file gives the room for it.
+
+Old event files are removed so that nothing else waits or fails for it: at the start, when the limits change,
+and then with the seals of a working server: once an hour, or sooner when so much has been exported that
+`maxsize` may be passed. While the clock is in doubt nothing goes for its age. An idle server writes nothing:
+what is too old waits for the next mail.
 """
 
 from __future__ import annotations
@@ -15,8 +20,8 @@ from typing import cast
 from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.disk.durable import describe
 from mqcd.disk.within import HUNG_MS, within
+from mqcd.eventlog.retention import Retain, Retained
 from mqcd.queue.checkpoint.evacuation import Evacuator
-from mqcd.queue.checkpoint.retainer import Retainer
 from mqcd.queue.checkpoint.spool_gc import SpoolGc
 from mqcd.queue.disk.reserve import Reserve
 from mqcd.queue.disk.space import Space
@@ -25,13 +30,16 @@ from mqcd.queue.helper import jobs
 from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.write import Writer
-from mqcd.queue.wal.segment_states import Event, State
-from mqcd.queue.wal.segments import Segment
+from mqcd.queue.wal.segments import Segment, SegmentEvent, SegmentState
 
 log = logging.getLogger(__name__)
 
 _RETRY_MS = 10_000
 """How long after a failure the next try comes."""
+_RETAIN_MS = 3_600_000
+"""How often old event files are looked for, at least."""
+_SHARE = 20
+"""They are also looked for after exports of one part in so many of `maxsize`."""
 
 
 class Checkpointer:
@@ -232,18 +240,68 @@ class Checkpointer:
             shard.figures.unreadable += exported.unreadable
             text = "segment %d: %d frames check but cannot be read, and have no event, like %s"
             log.error(text, segment.number, exported.unreadable, exported.trouble)
-        segment.on(Event.EXPORT)
+        segment.on(SegmentEvent.EXPORT)
         self._retainer.exported(segment.end)
 
     async def _export_all(self) -> None:
         for segment in list(self._shard.ring):
-            if segment.state is State.SEALED:
+            if segment.state is SegmentState.SEALED:
                 await self._export(segment)
 
     async def evacuate(self, segment: Segment) -> None:
         """Export a sealed segment, unless that is done, and free its slot. Raises OSError, MqcdError."""
-        if segment.state is not State.EXPORTED:
+        if segment.state is not SegmentState.EXPORTED:
             # It was sealed while an older one was evacuated: its events must not go with it.
             await self._export(segment)
         await self._evacuator.run(segment)
         self._relief.set()
+
+
+class Retainer:
+    """Removes old event files; driven by its checkpointer."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._next = shard.clock.monotonic()
+        self._exported = 0
+        self._limits = shard.options.retention
+        """What was gone by last."""
+
+    def exported(self, octets: int) -> None:
+        """A segment of so many octets has been exported; its event file is hardly larger."""
+        self._exported += octets
+
+    async def run(self) -> None:
+        """Remove old files, if it is time. A failure is logged, and left to the next time."""
+        shard, limits = self._shard, self._shard.options.retention
+        now = shard.clock.monotonic()
+        crowded = limits.maxsize and self._exported * _SHARE > limits.maxsize
+        early = now < self._next and not crowded and limits == self._limits
+        self._limits = limits
+        if early or not (limits.maxage or limits.maxsize):
+            return
+        self._next, self._exported = now + _RETAIN_MS, 0
+        aged = limits.maxage and shard.time.look()
+        task = Retain(
+            directory=shard.options.events,
+            source=shard.options.source,
+            first_live=shard.ring.first_live,
+            before=shard.clock.now() - limits.maxage if aged else 0,
+            maxsize=limits.maxsize,
+        )
+        try:
+            done = cast("Retained", await shard.helper.run(task))
+        except OSError as error:
+            log.error("old event files could not be looked for: %s", describe(error))
+        except StoreUnavailable as error:
+            log.error("old event files could not be looked for: %s", error)
+        else:
+            self._log(done)
+
+    def _log(self, done: Retained) -> None:
+        self._shard.figures.removed_event_files += done.removed
+        if done.removed:
+            log.info("%d event files with %d octets were too old or too many", done.removed, done.octets)
+        if done.failures:
+            text = "%d event files that are too old or too many could not be removed: %s"
+            log.error(text, len(done.failures), done.failures[0])

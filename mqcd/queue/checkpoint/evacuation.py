@@ -56,9 +56,8 @@ from mqcd.queue.manifest.state import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
 from mqcd.queue.requests.write import Writer
-from mqcd.queue.wal import segment_states
 from mqcd.queue.wal.entry_states import Event, State
-from mqcd.queue.wal.segments import JournalEntry, Segment
+from mqcd.queue.wal.segments import JournalEntry, Segment, SegmentEvent
 
 log = logging.getLogger(__name__)
 
@@ -297,7 +296,7 @@ class Evacuator:
     def _retire(self, move: _Move, clusters: Sequence[ClusterState]) -> None:
         """Memory follows the commit, in the same turn."""
         shard, segment = self._shard, move.segment
-        segment.on(segment_states.Event.EVACUATE)
+        segment.on(SegmentEvent.EVACUATE)
         shard.keys.evacuated(move.taken_keys, move.keys, move.ended_keys)
         for area, records in move.records.items():
             shard.entries.accounts.take(area, records, move.octets[area])

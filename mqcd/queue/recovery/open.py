@@ -38,8 +38,7 @@ from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.chain import find_chain, irregular_files, unused_files
 from mqcd.queue.wal.group_commit import Journal
 from mqcd.queue.wal.scan import read_tail
-from mqcd.queue.wal.segment_states import Event
-from mqcd.queue.wal.segments import Ring, Segment
+from mqcd.queue.wal.segments import Ring, Segment, SegmentEvent
 from mqcd.queue.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -151,9 +150,9 @@ def _open_chain(disk: Disk, chain: list[Segment], state: ManifestState) -> None:
     """R1: open the segments, sealed and exported as the MANIFEST says."""
     for segment in chain:
         segment.fd = disk.open(segment.path, os.O_RDWR)
-        segment.on(Event.SEAL)
+        segment.on(SegmentEvent.SEAL)
         if segment.number <= state.exported:
-            segment.on(Event.EXPORT)
+            segment.on(SegmentEvent.EXPORT)
 
 
 def _continue_behind(

@@ -16,7 +16,7 @@ The states of a new cluster's file:
 | dropped | the deleter, the next start | leaves it | leaves it |
 
 * Being made: the helper writes it. Made: the helper has answered, and no frame names it.
-* Framed: a frame that names it has been appended. A failed one may count after a kill (`wal.trouble`); if the
+* Framed: a frame that names it has been appended. A failed one may count after a kill (`wal.pending`); if the
   journal can never be written again, the next start sees whether it does.
 * Durable: the frame is, and the cluster is part of the queue; also if memory cannot follow (`Unplaced`).
 * Dropped: it is no part of the queue, and the deleter has it.

@@ -3,8 +3,11 @@
 Promise: when the future of an append is done without error, its frame and every frame before it are on
 disk. There are no timers: a group is what gathered while the last group was syncing. After a failed
 write or sync the segment is abandoned at the last durable octet and never written again, and a new one is
-tried at once, then after 1 s, then every 10 s. `wal.trouble` says which frames fail meanwhile, with
+tried at once, then after 1 s, then every 10 s. `wal.pending` says which frames fail meanwhile, with
 StoreUnavailable, and which wait.
+
+The state of writing changes by `after` alone. How often writing has failed, why, and whether the segment is
+to be sealed are facts beside it, in any state.
 
 One thread, the committer, writes and syncs; everything else happens on the event loop.
 """
@@ -14,17 +17,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from typing import Protocol
 
+from mqcd.core.errors import IllegalTransition
 from mqcd.core.ports import Clock
 from mqcd.core.queueing.spid import SpidSource
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import HEADER_SIZE, Kind
-from mqcd.queue.wal import segment_states
 from mqcd.queue.wal.committer import Committer, Write
-from mqcd.queue.wal.journal_states import ENDED, Event, State, after
 from mqcd.queue.wal.pending import (
     ALL,
     BROKEN,
@@ -33,15 +36,71 @@ from mqcd.queue.wal.pending import (
     Append,
     Group,
     Placed,
+    Trouble,
     fail,
     fail_durable,
     pack_group,
     refuse,
 )
-from mqcd.queue.wal.segments import Ring, Segment
-from mqcd.queue.wal.trouble import Trouble
+from mqcd.queue.wal.segments import Ring, Segment, SegmentEvent
 
 log = logging.getLogger(__name__)
+
+
+class State(Enum):
+    """What the journal does with frames."""
+
+    IDLE = auto()
+    """None waits."""
+    DUE = auto()
+    """A turn is due that writes the waiting frames: the next of the loop, or a later one after a failure."""
+    WRITING = auto()
+    """A group is with the committer; others wait."""
+    BROKEN = auto()
+    """None is taken: memory may differ from what is on disk."""
+    CLOSED = auto()
+    """None is taken: the queue is being closed. The last group may still be with the committer."""
+
+    __hash__ = object.__hash__
+    """Hashed by identity: looked up for each frame."""
+
+
+class Event(Enum):
+    """What changes the state."""
+
+    SCHEDULE = auto()
+    TURN = auto()
+    """The turn has come."""
+    WRITE = auto()
+    """A group goes to the committer."""
+    DONE = auto()
+    """It is durable, or has failed."""
+    BREAK = auto()
+    STOP = auto()
+
+    __hash__ = object.__hash__
+
+
+TABLE: Mapping[Event, Mapping[State, State]] = {
+    Event.SCHEDULE: {State.IDLE: State.DUE, State.DUE: State.DUE},
+    Event.TURN: {State.IDLE: State.IDLE, State.DUE: State.IDLE},
+    # A frame may have been added, and its turn be due, while room was made for those before it.
+    Event.WRITE: {State.IDLE: State.WRITING, State.DUE: State.WRITING},
+    Event.DONE: {State.WRITING: State.IDLE, State.CLOSED: State.CLOSED},
+    Event.BREAK: {State.IDLE: State.BROKEN, State.DUE: State.BROKEN, State.CLOSED: State.CLOSED},
+    Event.STOP: dict.fromkeys(State, State.CLOSED),
+}
+ENDED = (State.BROKEN, State.CLOSED)
+"""Nothing is taken in one of these."""
+
+
+def after(state: State, event: Event) -> State:
+    """The state that follows. Raises IllegalTransition."""
+    following = TABLE[event].get(state)
+    if following is None:
+        raise IllegalTransition(f"{event.name} of a journal in state {state.name}")
+    return following
+
 
 # As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
 _IDLE, _DUE, _WRITING, _CLOSED = State.IDLE, State.DUE, State.WRITING, State.CLOSED
@@ -194,7 +253,7 @@ class Journal:
         return segment
 
     def _sealed(self, segment: Segment) -> None:
-        segment.on(segment_states.Event.SEAL)
+        segment.on(SegmentEvent.SEAL)
         segment.sealed_at = self._clock.monotonic()
         self.on_sealed(segment)
 

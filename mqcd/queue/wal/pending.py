@@ -1,13 +1,17 @@
-"""Frames on their way into the journal: which may be refused, and how they are packed into groups. Pure
-bookkeeping.
+"""Frames on their way into the journal: which are refused, which wait, and how they are packed into groups.
+Pure bookkeeping.
 
 Requests fail and may be retried; records of events that have happened wait until they are written.
 
-| kinds | while the ring is full | while writing fails |
-|---|---|---|
-| HAPPENED | written | wait |
-| MORE | refused | refused |
-| BEGUN, CARRY, UNKNOWN | written | refused |
+| frame | while the ring is full | a group has failed | more have: the journal is failing |
+|---|---|---|---|
+| HAPPENED: verdicts, parks, reports, notes | written | waits | waits |
+| ACCEPT of the failed group | | refused: a client waits | refused |
+| MORE: accepts, takes, replacements | refused | waits | refused, at once from then on |
+| BEGUN, CARRY, UNKNOWN | written | waits | refused, at once from then on |
+
+A failed frame may stand whole in the page cache and would count after a kill, until the header of the next
+segment ends the chain before it. `Trouble.when_certain` waits for that.
 
 A group ends before the first frame that its segment does not hold. A segment holds `capacity` octets, and
 `max_entries` unfinished recipients; an empty one takes any single frame, whatever its entries. Nothing of the
@@ -18,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.queue.format.frame import HEADER_SIZE, Kind, pack_header
@@ -185,3 +189,70 @@ def pack_group(
             entries += count
     group.end, group.next_ordinal, group.next_sequence = offset, ordinal, sequence
     return group
+
+
+RETRY_MS = (0, 1000, 10_000)
+"""Waits before a new segment is tried after the first, second, ... failure in a row; the last repeats."""
+
+
+class Trouble:
+    """Failed writes since the last group that was written: how many, and what they refuse."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        """Groups in a row that could not be written."""
+        self.text = ""
+        """Why the last of them could not; "" when writing goes well."""
+        self._cause: OSError | None = None
+        self._when_certain: list[Callable[[], None]] = []
+
+    @property
+    def failing(self) -> bool:
+        """Whether nothing new may be promised."""
+        return self.failures > 1
+
+    @property
+    def retry_ms(self) -> int:
+        """How long to wait before a new segment is tried."""
+        return RETRY_MS[min(self.failures, len(RETRY_MS)) - 1]
+
+    def failed(self, text: str, cause: OSError) -> None:
+        """A group could not be written."""
+        self.failures += 1
+        self.text, self._cause = text, cause
+
+    def mended(self) -> None:
+        """A group has been written: the chain is known."""
+        self.failures, self.text, self._cause = 0, "", None
+        certain, self._when_certain = self._when_certain, []
+        for callback in certain:
+            callback()
+
+    def when_certain(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once no failed frame can be replayed after a crash; at once if that is so already.
+
+        It does not run if writing never succeeds again.
+        """
+        if self.failures:
+            self._when_certain.append(callback)
+        else:
+            callback()
+
+    def refuses(self, item: Append) -> bool:
+        """Fail a frame that comes while the journal is failing, unless it has happened already."""
+        if not self.failing or item.kind in HAPPENED:
+            return False
+        fail(item, self.text, self._cause)
+        return True
+
+    def refuse(self, group: Sequence[Append], pending: deque[Append], *, ended: bool) -> None:
+        """Fail what the last failure refuses: of `group`, which was not written, and of all `pending`."""
+        if ended:
+            refuse(pending, ALL, self.text, self._cause)
+        elif self.failing:
+            refuse(pending, ALL - HAPPENED, self.text, self._cause)
+        else:
+            for item in group:
+                if item.kind is Kind.ACCEPT:
+                    fail(item, self.text, self._cause)
+                    pending.remove(item)

@@ -3,12 +3,17 @@
 A `JournalEntry` is an unfinished recipient whose record location is a frame. Its segment knows it by ordinal;
 when it moves or ends, the segment forgets it. A segment also knows the entries of other segments whose
 content it still holds. So what a segment must hand on before its file is used again can be read off directly.
+
+`Segment.on` and `JournalEntry.on` alone change a state, by `SEGMENT_TABLE` and by that of `entry_states`;
+what the table does not have raises IllegalTransition and changes nothing. How many readers pin a segment and
+whether its file has failed are facts of the file, in any state.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from enum import Enum, auto
 from pathlib import Path
 
 from mqcd.core.errors import IllegalTransition
@@ -17,8 +22,47 @@ from mqcd.core.model import Area, Recipient
 from mqcd.queue.format import filenames as names
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import Locator, salt
-from mqcd.queue.wal import segment_states
 from mqcd.queue.wal.entry_states import RESTING, TABLE, Event, State
+
+
+class SegmentState(Enum):
+    """How far a segment has come."""
+
+    OPEN = auto()
+    """Frames are appended to it, or it is left and may still lose the group that failed."""
+    SEALED = auto()
+    """It takes no more frames, and where it ends is certain."""
+    EXPORTED = auto()
+    """Its events are in an event file."""
+    RETIRED = auto()
+    """Its records and contents are in clusters and spool, or the queue is closed: the last pin frees it."""
+
+    __hash__ = object.__hash__
+    """Hashed by identity: looked up for each frame."""
+
+
+class SegmentEvent(Enum):
+    """What changes the state of a segment."""
+
+    SEAL = auto()
+    EXPORT = auto()
+    EVACUATE = auto()
+    """The evacuation is committed."""
+    CLOSE = auto()
+    """The queue is closed."""
+
+    __hash__ = object.__hash__
+
+
+SEGMENT_TABLE: Mapping[SegmentEvent, Mapping[SegmentState, SegmentState]] = {
+    SegmentEvent.SEAL: {SegmentState.OPEN: SegmentState.SEALED},
+    SegmentEvent.EXPORT: {SegmentState.SEALED: SegmentState.EXPORTED},
+    SegmentEvent.EVACUATE: {SegmentState.EXPORTED: SegmentState.RETIRED},
+    SegmentEvent.CLOSE: dict.fromkeys(SegmentState, SegmentState.RETIRED),
+}
+TO_EVACUATE = frozenset((SegmentState.SEALED, SegmentState.EXPORTED))
+"""A segment in one of these waits to be evacuated."""
+
 
 KEPT_BACK = 2
 """Free slots that a running server does not begin for new work: what has happened already may need one,
@@ -155,7 +199,7 @@ class Segment:
         """Octets that its file is known to have had."""
         self.kept = False
         """Whether it was begun in a slot that new work must not begin."""
-        self.state = segment_states.State.OPEN
+        self.state = SegmentState.OPEN
         self.sealed_at = 0
         self.spooled: dict[int, None] = {}
         """File numbers under which an evacuation has put contents into the spool, or tried to."""
@@ -171,9 +215,9 @@ class Segment:
         """Whether it never held a durable frame."""
         return self.end == segment_header.HEADER_SIZE
 
-    def on(self, event: segment_states.Event) -> None:
+    def on(self, event: SegmentEvent) -> None:
         """Change the state. Raises IllegalTransition."""
-        following = segment_states.TABLE[event].get(self.state)
+        following = SEGMENT_TABLE[event].get(self.state)
         if following is None:
             raise IllegalTransition(f"{event.name} of segment {self.number} in state {self.state.name}")
         self.state = following
@@ -181,7 +225,7 @@ class Segment:
     @property
     def retired(self) -> bool:
         """Whether nothing is left in it that only it has."""
-        return self.state is segment_states.State.RETIRED
+        return self.state is SegmentState.RETIRED
 
     def unpin(self) -> int:
         """Take a pin back. Returns the descriptor of a retired segment without pins, for the caller to close,
@@ -265,7 +309,7 @@ class Ring:
         """The segment to evacuate next, if it is sealed."""
         for segment in self.segments.values():
             if not segment.retired:
-                return segment if segment.state in segment_states.TO_EVACUATE else None
+                return segment if segment.state in TO_EVACUATE else None
         return None
 
     @property

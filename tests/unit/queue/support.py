@@ -38,8 +38,7 @@ from mqcd.queue.memory.shard_state import Options, Shard
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.store import ClusterStore
-from mqcd.queue.wal.segment_states import TO_EVACUATE
-from mqcd.queue.wal.segments import Segment
+from mqcd.queue.wal.segments import TO_EVACUATE, Segment
 from tests.contract import schema
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post

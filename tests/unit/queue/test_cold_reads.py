@@ -11,7 +11,7 @@ import pytest
 
 from mqcd.config.settings import JournalSettings
 from mqcd.core.selecting.selection import Selection
-from mqcd.queue.wal.segment_states import State
+from mqcd.queue.wal.segments import SegmentState
 from tests.contract.harness import HOUR, MINUTE
 from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.support import Rig
@@ -76,7 +76,7 @@ async def carry(rig: Rig) -> None:
     for entry in rig.shard.entries.active.values():
         entry.raw = b""
     segment = await rig.seal()
-    while segment.state is not State.EXPORTED:
+    while segment.state is not SegmentState.EXPORTED:
         await asyncio.sleep(0)
     # The helper is no process here: what it has read so far does not count.
     assert isinstance(rig.disk, ColdDisk)

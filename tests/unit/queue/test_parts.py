@@ -12,7 +12,7 @@ from mqcd.queue.clusters.index import ClusterIndex
 from mqcd.queue.format.frame import IN_SPOOL
 from mqcd.queue.format.segment_header import SegmentHeader
 from mqcd.queue.manifest.state import ClusterState
-from mqcd.queue.memory.counters import Accounts
+from mqcd.queue.memory.entries import Accounts
 from mqcd.queue.memory.ready import Waiting
 from mqcd.queue.spool.refcounts import References
 from mqcd.queue.wal.entry_states import State

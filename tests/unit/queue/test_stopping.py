@@ -15,7 +15,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.disk.within import HUNG_MS
 from mqcd.queue.helper import pipe
-from mqcd.queue.wal.segment_states import Event
+from mqcd.queue.wal.segments import SegmentEvent
 from tests.contract.mail import BODY
 from tests.fakes.clock import turns
 from tests.fakes.observer import RecordingObserver
@@ -40,7 +40,7 @@ async def test_a_stop_after_an_internal_error_evacuates_nothing(rig: Rig) -> Non
     with pytest.raises(StoreUnavailable, match="internal error"):
         await rig.post.send("c@example.org")
     [segment] = rig.shard.ring
-    segment.on(Event.SEAL)
+    segment.on(SegmentEvent.SEAL)
     with pytest.raises(StoreUnavailable, match="internal error"):
         await rig.store._live.checkpointer.evacuate(segment)
     async with asyncio.timeout(30):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.core.smtp.transparency import unstuff
-from mqcd.deliver.smtp.stuffing import DotStuffer
+from mqcd.deliver.smtp.commands import DotStuffer
 
 octets = st.lists(st.sampled_from([b".", b"\r", b"\n", b"\r\n", b"\r\n.", b"a"])).map(b"".join)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqcd.core.errors import IllegalTransition
-from mqcd.queue.wal.journal_states import ENDED, TABLE, Event, State, after
+from mqcd.queue.wal.group_commit import ENDED, TABLE, Event, State, after
 
 
 @pytest.mark.parametrize("event", Event)
