@@ -229,6 +229,9 @@ class QueueStore(MailTaker, Protocol):
     async def measure(self, selection: Selection) -> AreaStats:
         """How much is selected. Costs a scan, but not the loop's time."""
 
+    async def lane_keys(self, selection: Selection) -> Collection[str]:
+        """The `lane_key` of each that is selected. Costs as much."""
+
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed at this moment."""
 

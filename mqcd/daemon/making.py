@@ -11,6 +11,7 @@ from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.effects import Effects, Replies
 from mqcd.daemon.control.actions.ruling import Ruling
+from mqcd.daemon.control.resolving import Resolving
 from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.control.switches import Part, Switches
 from mqcd.daemon.derived import own_names
@@ -83,6 +84,7 @@ def make_rules(
     book = RuleBook(rules_path(settings), clock, effects)
     deliverer.on_effect(Replies(book, clock, log_event))
     batches.reach, batches.pending = deliverer.act, deliverer.standing.pending
+    batches.resolve = Resolving(parts.store, lambda: deliverer.router)
     return Rules(book, effects, Ruling(book, deliverer, batches, clock, log_event))
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
+from dataclasses import replace
 from functools import partial
 
 from mqcd.config.advice import Shaping
@@ -25,6 +26,7 @@ from mqcd.core.model import Batch, Recipient
 from mqcd.core.ports import Clock, Dialer, Notifier, Observer, QueueStore, Resolver, Tokens, UsedRates
 from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.selecting import live
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.tracing import Traces
@@ -48,6 +50,7 @@ from mqcd.deliver.placing import Placing, Suppressed
 from mqcd.deliver.plan import Plan
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.replying import Effect
+from mqcd.deliver.routing.router import Router
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.standing import Standing
 from mqcd.deliver.terms import Terms, bounds_of
@@ -97,6 +100,8 @@ class Deliverer:
         parts = (store, self._recorder, self._settling, self._connector, self._sweep)
         self._pool = Pool(self._terms, self._table, *parts, self._place_anew, self._kick)
         self._standing = Standing(clock)
+        self._ruled: tuple[Sequence[StandingRule], int] = (), 0
+        """The standing rules as they were given, and for how long a bounce can be undone, ms."""
         placed = (self._settling, self._standing)
         self._placing = Placing(self._terms, self._table, resolver, *placed, own_names, self._kick)
         views = (self._pool.at_work, self._placing.asked)
@@ -135,6 +140,7 @@ class Deliverer:
         self._sweep.tick_ms = _tick_of(settings)
         self._table.rebind(bounds_of(settings, self._most_connections, self._used), self._clock.monotonic())
         self._placing.reroute()
+        self.rule(*self._ruled)
         if self._loop_task is not None:
             self._held.begin()
         self._look_afresh()
@@ -148,7 +154,10 @@ class Deliverer:
     def rule(self, rules: Sequence[StandingRule], grace_ms: int) -> Collection[str]:
         """Have these rules stand from the next decision on, also for what waits for its turn; `grace_ms`: how
         long a bounce can be undone. Gives the domains whose suspension by a rule is over."""
-        freed = self._standing.replace(rules, grace_ms)
+        self._ruled = rules, grace_ms
+        zones = self.router.zones
+        resolved = [replace(rule, where=live.resolved(rule.where, zones=zones)) for rule in rules]
+        freed = self._standing.replace(resolved, grace_ms)
         self._place_all_anew()
         return freed
 
@@ -270,9 +279,10 @@ class Deliverer:
         """The rules in effect, and what they do."""
         return self._standing
 
-    def sites(self) -> Mapping[str, str]:
-        """By domain, the site of its mail, where that is known."""
-        return self._placing.router.sites()
+    @property
+    def router(self) -> Router:
+        """Routes mail by the settings in effect."""
+        return self._placing.router
 
     def connections(self) -> Sequence[LinkView]:
         """The connections to next hops, also the ones being opened."""

@@ -154,6 +154,10 @@ class ReadOnlyStore:
         """How much is selected."""
         return measured([each async for each in self.scan(selection)])
 
+    async def lane_keys(self, selection: Selection) -> Collection[str]:
+        """Theirs."""
+        return {each.lane_key async for each in self.scan(selection)}
+
     def in_flight(self, recipient: Recipient) -> bool:
         return False
 

@@ -295,6 +295,10 @@ class ClusterStore:
         """How much is selected, counted by a process of its own."""
         return await look.measure(self._live.shard, selection)
 
+    async def lane_keys(self, selection: Selection) -> Collection[str]:
+        """Their lane keys; see the port."""
+        return await look.lane_keys(self._live.shard, selection)
+
     async def history(self, spid: int) -> History:
         """What happened to a message, also to one that has left."""
         return await look.history(self._live.shard, spid)

@@ -194,3 +194,5 @@ async def test_a_selection_is_measured(post: Post, harness: Harness) -> None:
     assert found == AreaStats(recipients=2, octets=2 * size, oldest=start)
     assert await post.store.measure(Selection()) == AreaStats(recipients=3, octets=3 * size, oldest=start)
     assert await post.store.measure(Selection(spid=1)) == EMPTY
+    assert set(await post.store.lane_keys(Selection())) == {"x.example", "y.example"}
+    assert set(await post.store.lane_keys(where("recipient ~ a@*"))) == {"x.example"}

@@ -48,7 +48,7 @@ def _carry_out(place: Place, action: str, chosen: Mapping[str, Any], **details: 
     clock = SystemClock()
     as_json, dry_run, reason = chosen["as_json"], chosen["dry_run"], chosen["reason"]
     others = {name: value for name, value in chosen.items() if name not in ("as_json", "dry_run", "reason")}
-    selection = selection_of(place, clock.now(), **others)
+    selection = selection_of(clock.now(), **others)
     control = place.load().settings.ops.control.path
     done = ask_batch(control, Action(action), selection, dry_run=dry_run, reason=reason, **details)
     if as_json:

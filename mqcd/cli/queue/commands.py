@@ -83,7 +83,7 @@ def ls(place: Place, /, order: str | None, as_json: bool, **chosen: Any) -> int:
     from mqcd.net.clock import SystemClock
 
     now = SystemClock().now()
-    selection = selection_of(place, now, **chosen)
+    selection = selected_records(place, now, **chosen)
     count = 0
     with open_queue(place) as queued:
         snapshot = _oldest(queued) if order else queued
@@ -142,7 +142,7 @@ def _stat_by(place: Place, by: str, as_json: bool) -> int:
     now = SystemClock().now()
     sites: Mapping[str, str] = {}
     if by == "destination":
-        from mqcd.cli.queue.sites import sites_at
+        from mqcd.cli.queue.resolving import sites_at
 
         sites = sites_at(place)
     with open_queue(place) as snapshot:
@@ -168,7 +168,7 @@ def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: 
     from mqcd.daemon.control.retrying import Retry, ask_retry
     from mqcd.net.clock import SystemClock
 
-    selection = selection_of(place, SystemClock().now(), **chosen)
+    selection = selection_of(SystemClock().now(), **chosen)
     control = place.load().settings.ops.control.path
     done = ask_retry(control, Retry(selection=selection, dry_run=dry_run, reason=reason))
     if as_json:
@@ -214,7 +214,7 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
     from mqcd.queue.admin.transfer.export import export_view
 
     clock = SystemClock()
-    selection = without_removed(selection_of(place, clock.now(), **chosen), clock.now())
+    selection = without_removed(selected_records(place, clock.now(), **chosen), clock.now())
     settings = place.load().settings
     place.give_way()
     guessed = None
@@ -320,14 +320,14 @@ def without_removed(selection: Selection, now: int) -> Selection:
     return replace(selection, where=parse_where(text, before.now if before is not None else now))
 
 
-def selection_of(place: Place, now: int, **chosen: Any) -> Selection:
-    """What the flags of `selects` say; `now` in ms."""
+def selection_of(now: int, **chosen: Any) -> Selection:
+    """What the flags of `selects` say, for a server to take; `now` in ms."""
     from mqcd.core.address import normal_domain
     from mqcd.core.model import Area
     from mqcd.core.selecting.selection import Selection
 
     area, older = chosen["area"], chosen["older"]
-    selection = Selection(
+    return Selection(
         area=Area(area) if area is not None else None,
         spid=chosen["spid"],
         sender=chosen["sender"],
@@ -337,11 +337,18 @@ def selection_of(place: Place, now: int, **chosen: Any) -> Selection:
         where=_where(chosen["where"], now),
         limit=chosen["limit"],
     )
-    if selection.where is None or "site" not in selection.where.fields:
-        return selection
-    from mqcd.cli.queue.sites import by_domain
 
-    return by_domain(selection, place)
+
+def selected_records(place: Place, now: int, **chosen: Any) -> Selection:
+    """The same for records that are read here."""
+    from mqcd.core.selecting.where_fields import LIVE
+
+    selection = selection_of(now, **chosen)
+    if selection.where is None or selection.where.fields.isdisjoint(LIVE):
+        return selection
+    from mqcd.cli.queue.resolving import on_records
+
+    return on_records(selection, place)
 
 
 def _where(text: str | None, now: int) -> Where | None:

@@ -130,7 +130,7 @@ def _by_reply(own: list[str]) -> Glimpse:
 
 
 _GLIMPSES: dict[str, Callable[[list[str]], Glimpse]] = {
-    "destination": _by_domain,
+    "destination": lambda own: _glimpse(own, own[13].partition(" ")[0] or domain_of(own[11])),
     "domain": _by_domain,
     "reply": _by_reply,
     "age": lambda own: _glimpse(own, ""),

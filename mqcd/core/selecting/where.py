@@ -14,7 +14,7 @@ and texts ignore case. `~` takes a shell pattern, see `pattern`. Fields are in `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -26,6 +26,8 @@ from mqcd.core.selecting.where_fields import FIELDS, IN, LIVE, Field, read_value
 
 DEEPEST = 50
 """How deep brackets and `not` may nest."""
+_RESOLVED = 10
+"""So much deeper is what may stand in the place of a live field."""
 Row = TypeVar("Row")
 Predicate = Callable[[Row], bool]
 Reader = Callable[[str], Callable[[Row], Any]]
@@ -86,8 +88,9 @@ class AnyOf:
 
 
 Node = Compare | Not | All | AnyOf
-_NOTHING = Compare("spid", "=", ("0" * 16,))
+NOTHING: Node = Compare("spid", "=", ("0" * 16,))
 """Selects no message: none has this name."""
+EVERYTHING: Node = Not(NOTHING)
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,6 @@ class Where:
         """The names of the fields that it compares."""
         return frozenset(_named(self.root))
 
-    def resolved(self, sites: Mapping[str, str]) -> Where:
-        """The same on records, which have no site: `sites` are those of the domains that are known."""
-        return Where(_resolved(self.root, sites), self.now)
-
     @cached_property
     def matches(self) -> Predicate[Recipient]:
         """Whether a recipient is selected."""
@@ -128,22 +127,28 @@ class Where:
         return _predicate(root, self.now, read) if root is not None else None
 
 
-def _resolved(node: Node, sites: Mapping[str, str]) -> Node:
-    if isinstance(node, Not):
-        return Not(_resolved(node.part, sites))
-    if not isinstance(node, Compare):
-        return type(node)(tuple(_resolved(each, sites) for each in node.parts))
-    if node.field not in LIVE:
-        return node
-    meant = _comparing(node, 0, lambda _: str)
-    domains = tuple(sorted(domain for domain, site in sites.items() if meant(site)))
-    return Compare("domain", IN, domains) if domains else _NOTHING
+def all_of(*parts: Node) -> Node:
+    """What each of these selects, of at least one."""
+    return parts[0] if len(parts) == 1 else All(parts)
+
+
+def any_of(*parts: Node) -> Node:
+    """What at least one of these selects; nothing where there are none."""
+    if not parts:
+        return NOTHING
+    return parts[0] if len(parts) == 1 else AnyOf(parts)
+
+
+def test_of_value(node: Compare) -> Callable[[str], bool]:
+    """Whether a comparison of one of the fields in `LIVE` holds for a value."""
+    return _comparing(node, 0, lambda _: str)
 
 
 def parse_where(text: str, now: int, *, live: bool = False) -> Where:
     """The condition that a text says. Raises DecodeError that names the column and what was expected.
 
-    `live`: it may name fields of `LIVE`, which records do not have: it is evaluated by `on` alone.
+    `live`: it may name fields of `LIVE`, which records do not have: before it is evaluated on records,
+    `live.resolved` puts other conditions in their place.
     """
     return Where(_Parser(text, live).parse(), now)
 
@@ -221,7 +226,7 @@ def _field(name: str, *, live: bool) -> Field:
         raise DecodeError(f"expected a field ({', '.join(FIELDS)}), not {name}")
     field = FIELDS[name]
     if field is None:
-        raise DecodeError(f"{name} follows from DNS and is in no record: name the domains")
+        raise DecodeError(f"{name} follows from the configuration and DNS, and is in no record")
     return field
 
 
@@ -270,7 +275,7 @@ class _Parser:
 
     def _factor(self) -> Node:
         self._depth += 1
-        if self._depth > DEEPEST:
+        if self._depth > DEEPEST + (0 if self._live else _RESOLVED):
             self._fail(f"brackets and not at most {DEEPEST} deep")
         node: Node
         if self._take(_NOT):

@@ -181,11 +181,14 @@ def _labelled(name: str, kind: Kind) -> Field:
 FIELDS: Mapping[str, Field | None] = {
     "spid": Field(_SPID, ("envelope.spid",)),
     "sender": _text("envelope.sender", _SENDER),
+    "sender-domain": Field(_DOMAIN, ("envelope.sender",), lambda _: domain_of),
     "recipient": _text("address"),
     "domain": Field(_DOMAIN, ("address",), lambda _: domain_of),
     "site": None,
+    "zone": None,
+    "header-zone": _text("envelope.zone"),
+    "route": _text("route"),
     "area": Field(_words(Area), ("area",)),
-    "zone": _text("envelope.zone"),
     "listener": _text("envelope.listener"),
     "user": _text("envelope.user"),
     "tenant": Field(_TEXT, ("envelope.labels", "envelope.listener"), lambda _: _tenant),
@@ -203,9 +206,10 @@ FIELDS: Mapping[str, Field | None] = {
     "message-id": _labelled(MESSAGE_ID, _NAME),
     "list-id": _labelled(LIST_ID, _NAME),
 }
-"""None: known, but no record has it yet."""
-LIVE: Mapping[str, Field] = {"site": _text("site", _SITE)}
-"""What delivery knows of a recipient besides its record: for conditions of rules."""
+"""None: no record has it, see `LIVE`."""
+LIVE: Mapping[str, Field] = {"site": _text("site", _SITE), "zone": _text("zone")}
+"""What follows from the configuration and DNS. Conditions on it become conditions on records, see `live`;
+those of rules on `site` are judged where mail is claimed."""
 
 
 def read_value(kind: Kind, op: str, text: str) -> Any:

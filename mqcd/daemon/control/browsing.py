@@ -18,6 +18,7 @@ from mqcd.core.selecting.where import parse_where
 from mqcd.daemon.control.api.binding import Given, Missing, refused
 from mqcd.daemon.control.api.operation import MESSAGE
 from mqcd.daemon.control.message import MOST_HEADER, Message, header_fields, parts_of
+from mqcd.daemon.control.resolving import Resolve, Resolved
 from mqcd.daemon.control.rows import area_row, recipient_row, stats_row
 from mqcd.daemon.storing import ServedStore
 from mqcd.disk.durable import describe
@@ -35,20 +36,23 @@ _GONE = "no such message is known"
 class Browsing:
     """The handlers."""
 
-    def __init__(self, store: ServedStore, clock: Clock) -> None:
+    def __init__(self, store: ServedStore, clock: Clock, resolve: Resolve) -> None:
         self._store = store
         self._clock = clock
+        self._resolve = resolve
 
     async def recipients(self, _request: Request, given: Given) -> object:
         """A part of the list."""
-        selection = self._selection(given, given.get("limit", ROWS))
-        part = await self._store.browse(selection, given.get("after", ""), given.get("sort") == "age")
+        found = await self._selection(given, given.get("limit", ROWS))
+        by_age = given.get("sort") == "age"
+        part = await self._store.browse(found.selection, given.get("after", ""), by_age)
         rows = [recipient_row(each, self._store.in_flight(each)) for each in part.recipients]
-        return {"rows": rows, "next": part.after}
+        return {"rows": rows, "next": part.after, **found.fields()}
 
     async def count(self, _request: Request, given: Given) -> object:
         """How much is selected."""
-        return stats_row(await self._store.measure(self._selection(given)))
+        found = await self._selection(given)
+        return {**stats_row(await self._store.measure(found.selection)), **found.fields()}
 
     def areas(self, _request: Request, _given: Given) -> object:
         """What each area holds."""
@@ -80,13 +84,13 @@ class Browsing:
         content = await self._store.content(found[0])
         return Answer(chunks=_chunks(content), length=content.size, content_type=MESSAGE)
 
-    def _selection(self, given: Given, limit: int | None = None) -> Selection:
+    async def _selection(self, given: Given, limit: int | None = None) -> Resolved:
         text = given.get("where", "").strip()
         try:
-            where = parse_where(text, self._clock.now()) if text else None
+            where = parse_where(text, self._clock.now(), live=True) if text else None
         except DecodeError as error:
             raise DecodeError(f"where: {error}") from error
-        return Selection(where=where, limit=limit)
+        return await self._resolve(Selection(where=where, limit=limit))
 
     async def _recipients_of(self, spid: int, limit: int = MOST_RECIPIENTS) -> list[Recipient]:
         part = await self._store.browse(Selection(spid=spid, limit=limit))

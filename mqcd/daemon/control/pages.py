@@ -106,8 +106,9 @@ class Pages:
 
     def _handlers(self) -> Mapping[str, Handler]:
         """By operation."""
-        retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event)
-        browsing = Browsing(self.store, self.clock)
+        resolve = self.batches.resolve
+        retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event, resolve)
+        browsing = Browsing(self.store, self.clock, resolve)
         explain = explain_page(self._explain)
         listening = Listening(self.observers.all, self.clock)
         tracing = Tracing(self.doors, self.deliverer, self.clock, self.log_event)

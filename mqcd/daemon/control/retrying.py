@@ -23,6 +23,7 @@ from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import parse_where
+from mqcd.daemon.control.resolving import Resolve, as_it_is
 from mqcd.deliver.service import Deliverer
 from mqcd.net.control.client import Control, NoAccess, NoAnswer
 from mqcd.ops.http.pages import JSON
@@ -70,8 +71,9 @@ class Retry:
         return {name: value for name, value in fields.items() if value is not None}
 
 
-def parse_retry(body: bytes) -> Retry:
-    """What `Retry.fields` made. Raises DecodeError: a condition that is not understood selects other mail."""
+def parse_retry(body: bytes, *, live: bool = False) -> Retry:
+    """What `Retry.fields` made; `live` as `parse_where` has it. Raises DecodeError: a condition that is not
+    understood selects other mail."""
     try:
         fields = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
@@ -83,7 +85,7 @@ def parse_retry(body: bytes) -> Retry:
     for name, value in fields.items():
         if type(value) is not _KINDS[name]:
             raise DecodeError(f"{name}: expected {_KINDS[name].__name__}")
-    return _retry(fields)
+    return _retry(fields, live)
 
 
 _KINDS: Mapping[str, type] = {
@@ -102,7 +104,7 @@ _KINDS: Mapping[str, type] = {
 }
 
 
-def _retry(fields: Mapping[str, Any]) -> Retry:
+def _retry(fields: Mapping[str, Any], live: bool) -> Retry:
     if (limit := fields.get("limit")) is not None and limit < 0:
         raise DecodeError("limit: expected 0 or more")
     try:
@@ -112,7 +114,7 @@ def _retry(fields: Mapping[str, Any]) -> Retry:
     if ("where" in fields) is not ("now" in fields):
         raise DecodeError("where and now: expected both, now in ms since 1970")
     try:
-        where = parse_where(fields["where"], fields["now"]) if "where" in fields else None
+        where = parse_where(fields["where"], fields["now"], live=live) if "where" in fields else None
     except DecodeError as error:
         raise DecodeError(f"where: {error}") from error
     selection = Selection(
@@ -154,17 +156,25 @@ def ask_retry(control: Path, retry: Retry) -> Mapping[str, object]:
 class Retrying:
     """The page /v1/retry, one request at a time."""
 
-    def __init__(self, store: QueueStore, deliverer: Deliverer, clock: Clock, log_event: LogEvent) -> None:
+    def __init__(
+        self,
+        store: QueueStore,
+        deliverer: Deliverer,
+        clock: Clock,
+        log_event: LogEvent,
+        resolve: Resolve = as_it_is,
+    ) -> None:
         self._store = store
         self._deliverer = deliverer
         self._clock = clock
         self._log_event = log_event
+        self._resolve = resolve
         self._turn = asyncio.Lock()
 
     async def page(self, request: Request) -> Answer:
         """Do it, and say what came of it."""
         try:
-            retry = parse_retry(request.body)
+            retry = parse_retry(request.body, live=True)
             async with self._turn:
                 done = await self._do(retry, request.by)
         except DecodeError as error:
@@ -174,13 +184,14 @@ class Retrying:
         return Answer(body=json.dumps(done, separators=(",", ":")).encode() + b"\n", content_type=JSON)
 
     async def _do(self, retry: Retry, by: str) -> Mapping[str, object]:
-        found = await self._store.expedite(retry.selection, dry_run=True)
+        resolved = await self._resolve(retry.selection)
+        found = await self._store.expedite(resolved.selection, dry_run=True)
         if retry.dry_run or not found.matched:
-            return {"batch": None, "matched": found.matched, "changed": 0}
+            return {"batch": None, "matched": found.matched, "changed": 0, **resolved.fields()}
         batch = retry.batch or f"{self._clock.now():X}-{secrets.token_hex(2)}"
         # Before its mail is due: claims would pass it over until the next probe's time.
         self._deliverer.probe(found.domains)
-        done = await self._store.expedite(retry.selection)
+        done = await self._store.expedite(resolved.selection)
         fields = {name: str(value) for name, value in retry.fields().items() if name != "batch"}
         self._log_event("retry", batch=batch, by=by, matched=done.matched, changed=done.changed, **fields)
-        return {"batch": batch, "matched": done.matched, "changed": done.changed}
+        return {"batch": batch, "matched": done.matched, "changed": done.changed, **resolved.fields()}

@@ -247,7 +247,7 @@ class Front:
 
     async def _retry(self, request: Request, _: Given) -> object:
         """Each shard in turn, as one batch; a limit holds for all."""
-        retry = parse_retry(request.body)
+        retry = parse_retry(request.body, live=True)
         limit = retry.selection.limit
         batch, matched, changed = None, 0, 0
         retry = replace(retry, batch=secrets.token_hex(8).upper())

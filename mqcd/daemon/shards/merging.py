@@ -61,7 +61,14 @@ def totals(rows: Sequence[Row]) -> dict[str, Any]:
         "recipients": sum(row["recipients"] for row in rows),
         "bytes": sum(row["bytes"] for row in rows),
         "oldest": min((row["oldest"] for row in rows if row["oldest"] is not None), default=None),
+        **_unrouted(rows),
     }
+
+
+def _unrouted(rows: Sequence[Row]) -> Row:
+    """How many domains of any of them have no route now: most domains have mail in each."""
+    most = max(row.get("unrouted", 0) for row in rows)
+    return {"unrouted": most} if most else {}
 
 
 def areas(by_shard: Sequence[Sequence[Row]]) -> list[Row]:
@@ -76,6 +83,7 @@ def batch(rows: Sequence[Row]) -> dict[str, Any]:
     if "done" in whole:
         whole["done"] = all(row["done"] for row in rows)
         whole["trouble"] = "; ".join(row["trouble"] for row in rows if row["trouble"])
+    whole |= _unrouted(rows)
     if "undo" in whole:
         whole["undo"] = any(row["undo"] for row in rows)
     if "sample" in whole:

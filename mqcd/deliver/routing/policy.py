@@ -36,6 +36,7 @@ from mqcd.core.model import Envelope
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.deliver.routing.routing import Destination
+from mqcd.deliver.routing.zones import conditions
 from mqcd.deliver.smtp.auth import Login
 
 MOST_SLOWED = 10_000
@@ -175,6 +176,8 @@ class Policies:
         self._processes = processes
         self._shapings = shapings
         self._zones = settings.zones
+        self.zones = conditions(settings.zones)
+        """By name the condition on the mail of each zone."""
         self._destinations = settings.destinations
         client = settings.client
         base = Policy(

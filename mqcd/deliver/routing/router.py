@@ -18,7 +18,9 @@ from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.selecting.live import is_hop
 from mqcd.core.selecting.rules import StandingRule
+from mqcd.core.selecting.where import Node
 from mqcd.core.selecting.where_fields import site_name
 from mqcd.deliver.routing import routing
 from mqcd.deliver.routing.policy import Hop, Policies, hop, sources_for
@@ -61,13 +63,28 @@ class Router:
 
     def chosen(self, recipient: Recipient) -> Hop:
         """The hop of a recipient for which an operator chose one: its `route` is then its domain in lanes."""
-        route = recipient.route
+        return self.hop(recipient.envelope, recipient.route, self._named(recipient.route))
+
+    def _named(self, route: str) -> Destination:
         destination = self._chosen.get(route)
         if destination is None:
             destination = self._chosen[route] = self._relays.named(route)
             if len(self._chosen) > MAX_KEPT:
                 del self._chosen[next(iter(self._chosen))]
-        return self.hop(recipient.envelope, route, destination)
+        return destination
+
+    @property
+    def zones(self) -> Mapping[str, Node]:
+        """By name the condition on the mail of each zone; "" is mail that no zone takes."""
+        return self._policies.zones
+
+    async def site(self, key: str) -> str:
+        """The site of mail with this lane key, as a condition compares it; "" without a route now. Relays
+        that a sender chooses are left out."""
+        if is_hop(key):
+            return site_name(self._named(key).name)
+        hop, _ = await self.trace(Envelope(spid=0, sender="", received=self._clock.now()), key)
+        return site_name(hop.destination.name) if isinstance(hop, Hop) else ""
 
     async def trace(self, envelope: Envelope, domain: str) -> tuple[Hop | Unroutable, Rule]:
         """Where a recipient's mail goes, and by which rule."""
@@ -99,7 +116,7 @@ class Router:
         return hop(hop_.destination, policy, hop_.sole and rule.of_destinations)
 
     def sites(self) -> Mapping[str, str]:
-        """By domain, the site of its mail, where that is known without DNS."""
+        """By lane key, the site of its mail, where that is known without DNS."""
         return {domain: site_name(each.destination.name) for (_, domain), each in self._hops.items()}
 
     async def source(self, hop: Hop, host: str, turn: int) -> str:

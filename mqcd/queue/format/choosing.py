@@ -14,12 +14,14 @@ from mqcd.queue.format import record
 _TYPED: Mapping[str, Callable[[str], object]] = {
     "spid": lambda text: int(text, 16),
     "area": record.area_of,
+    "route": lambda text: text.partition(" ")[0],
     **dict.fromkeys(("due", "size", "attempts", "code", "received"), int),
 }
-"""Fields that are no texts in a `Recipient`."""
+"""Fields that are no texts in a `Recipient`, or a part of one in a line."""
 
 
 _PLACE = {name: place for place, name in enumerate(record.Fields._fields)}
+_PLACE["route"] = _PLACE["amended"]
 _OF_FLAGS = tuple(_PLACE[name] for name in ("spid", "area", "address", "received", "sender"))
 """The fields that flags of a selection look at."""
 

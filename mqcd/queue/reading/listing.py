@@ -5,7 +5,7 @@ and lines in a file do not move, so a place stays one however the queue changes;
 meanwhile may come twice, or not at all. By age each part looks at all clusters that may hold something older
 than what it has found, and a place is the last recipient: what stays in the queue comes exactly once.
 
-`read_part` and `measure` are what a process is asked to do, see `mqcd.queue.helper.scans`.
+`read_part`, `measure` and `lane_keys` are what a process is asked to do, see `mqcd.queue.helper.scans`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from mqcd.core.address import domain_of
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import AreaStats
 from mqcd.core.selecting.parts import Key, most_of, no_place, number_of, parse_key, show_key, words_of
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.format.choosing import chooser
-from mqcd.queue.format.record import halves, verify_all
+from mqcd.queue.format.record import Fields, halves, verify_all
 from mqcd.queue.reading.snapshot import Snapshot
 
-_RECEIVED = 14
+_ADDRESS, _AMENDED, _RECEIVED = map(Fields._fields.index, ("address", "amended", "received"))
 Place = Callable[[int], str]
 """The place behind the line of this index."""
 
@@ -76,6 +77,17 @@ def measure(snapshot: Snapshot, selection: Selection) -> AreaStats:
         earliest = min(received for _, received in batch)
         oldest = earliest if oldest is None else min(oldest, earliest)
     return AreaStats(recipients=recipients, octets=octets, oldest=oldest)
+
+
+def lane_keys(snapshot: Snapshot, selection: Selection) -> set[str]:
+    """The lane keys of what is selected."""
+    return {each for batch in snapshot.project(selection, lane_key) for each in batch}
+
+
+def lane_key(text: str, _begun: bool = False) -> str:
+    """`Recipient.lane_key` of what `record.verify` gave."""
+    parts = halves(text)
+    return parts[_AMENDED].partition(" ")[0] or domain_of(parts[_ADDRESS])
 
 
 def _is_chosen(snapshot: Snapshot, chosen: Callable[[str], bool] | None, text: str) -> bool:

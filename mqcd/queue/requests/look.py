@@ -6,7 +6,7 @@ Raises StoreUnavailable, StoreBusy, StoreDamaged.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -67,6 +67,12 @@ async def browse(shard: Shard, selection: Selection, after: str, by_age: bool) -
 async def measure(shard: Shard, selection: Selection) -> AreaStats:
     """How much they are."""
     found: AreaStats = await _ask(shard, partial(listing.measure, selection=selection))
+    return found
+
+
+async def lane_keys(shard: Shard, selection: Selection) -> Collection[str]:
+    """Their lane keys."""
+    found: Collection[str] = await _ask(shard, partial(listing.lane_keys, selection=selection))
     return found
 
 

@@ -390,6 +390,10 @@ class StoredQueue:
         """How much is selected."""
         return measured([each async for each in self.scan(selection)])
 
+    async def lane_keys(self, selection: Selection) -> Collection[str]:
+        """Theirs."""
+        return {each.lane_key async for each in self.scan(selection)}
+
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed at this moment."""
         state, key = self._live, recipient.key

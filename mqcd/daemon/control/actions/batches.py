@@ -42,6 +42,7 @@ from mqcd.daemon.control.actions.orders import (
     widest,
 )
 from mqcd.daemon.control.api.binding import Given, Missing
+from mqcd.daemon.control.resolving import Resolve, as_it_is
 from mqcd.daemon.control.retrying import LogEvent
 from mqcd.disk.durable import Disk, describe
 from mqcd.ops.http.pages import JSON
@@ -92,6 +93,8 @@ class Batches:
         self._noting = asyncio.Lock()
         self.reach: Reach = lambda _keys, _batch, _selection: None
         """Has a batch reach recipients in flight. Set where mail is delivered."""
+        self.resolve: Resolve = as_it_is
+        """Set where routes are known."""
         self.pending: Source = tuple
         """What batches have still to do to recipients that were in flight. Set with it."""
         self.grace_ms = grace_ms
@@ -108,12 +111,12 @@ class Batches:
             dry_run = fields.pop("dry_run", False) is True
             order = self._complete(parse_order(fields), request)
             if dry_run:
-                outcome = await self.count(order)
+                outcome = await self.counted(order)
                 return _json({**outcome.fields(None), "sample": outcome.sample})
             known = self._outcomes.get(order.batch.id)
             if known is None and order.batch.id not in self._recording:
-                await self.begin(order)
-            elif known is None or known.order != order:
+                await self.begin(await self._resolved(order))
+            elif known is None or known.order is None or not known.order.asks_as(order):
                 text = f"there is another batch {order.batch.id}; leave the id out, or give another one"
                 raise DecodeError(f"id: {text}")
         except (ValueError, RecursionError, DecodeError) as error:
@@ -148,9 +151,18 @@ class Batches:
             ),
         )
 
-    async def count(self, order: Order) -> Outcome:
-        """What a batch would change."""
-        outcome = Outcome(done=True)
+    async def _resolved(self, order: Order) -> Order:
+        """With the condition as it is meant for records now. Raises DecodeError, StoreUnavailable."""
+        found = await self.resolve(order.selection)
+        where = found.selection.where
+        return replace(
+            order, resolved=where if where != order.selection.where else None, unrouted=found.unrouted
+        )
+
+    async def counted(self, order: Order) -> Outcome:
+        """What a batch would change. Raises DecodeError, StoreUnavailable."""
+        order = await self._resolved(order)
+        outcome = Outcome(done=True, unrouted=order.unrouted)
         selection = widest(order)
         async for each in self._store.scan(replace(selection, limit=None)):
             if selection.limit is not None and outcome.changed >= selection.limit:
@@ -183,7 +195,7 @@ class Batches:
         self._add(order)
 
     def _add(self, order: Order) -> None:
-        self._outcomes[order.batch.id] = Outcome(order=order)
+        self._outcomes[order.batch.id] = Outcome(order=order, unrouted=order.unrouted)
         while len(self._outcomes) > KEPT and next(iter(self._outcomes.values())).done:
             self._outcomes.popitem(last=False)
         self._waiting.put_nowait(order)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from mqcd.core.display import printable
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock, QueueStore
+from mqcd.core.selecting import live
 from mqcd.core.selecting.rules import SERVER, SITE, RuleAction, StandingRule, where_of_batch
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import Compare, Where
@@ -89,7 +90,8 @@ class Effects:
 
     def _selection(self, where: Where) -> Selection:
         """The mail in the queue that it selects, as far as the sites of domains are known."""
-        return Selection(where=where.resolved(self._deliverer.sites()))
+        router = self._deliverer.router
+        return Selection(where=live.resolved(where, zones=router.zones, sites=router.sites()))
 
 
 class Replies:

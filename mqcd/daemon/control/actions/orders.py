@@ -23,6 +23,7 @@ from mqcd.core.events import format_time
 from mqcd.core.model import Action, Area, Batch
 from mqcd.core.queueing.amendment import ENDS, LATEST_MS
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.selecting.where import Where, parse_where
 from mqcd.daemon.control.retrying import MOST_REASON, Retry, parse_retry
 from mqcd.disk.durable import Disk, describe
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 25
 """Of a next hop that is named without one."""
+RESOLVED = "resolved"
 SAMPLE = 5
 """Recipients that a dry run shows."""
 KEPT = 100
@@ -44,11 +46,26 @@ class Order:
 
     batch: Batch
     selection: Selection
+    """As it was asked for."""
+    resolved: Where | None = None
+    """What its condition meant for records then; None = the same."""
+    unrouted: int = 0
+    """Domains that had no route then: their mail is of no site."""
+
+    @property
+    def effective(self) -> Selection:
+        """The selection of records."""
+        return self.selection if self.resolved is None else replace(self.selection, where=self.resolved)
+
+    def asks_as(self, other: Order) -> bool:
+        """Whether the same was asked for."""
+        return (self.batch, self.selection) == (other.batch, other.selection)
 
     def fields(self) -> dict[str, object]:
         """As a JSON object."""
         batch = {name: getattr(self.batch, name) for name in _BATCH} | {"action": self.batch.action.value}
-        return {**batch, "selection": Retry(selection=self.selection).fields()}
+        resolved = {} if self.resolved is None else {RESOLVED: str(self.resolved)}
+        return {**batch, "selection": Retry(selection=self.selection).fields(), **resolved}
 
 
 _BATCH: Mapping[str, type] = {
@@ -71,14 +88,14 @@ def parse_order(fields: Mapping[str, Any]) -> Order:
             raise DecodeError(f"{name}: expected {_BATCH[name].__name__}")
         if type(value) is int and not 0 <= value <= LATEST_MS:
             raise DecodeError(f"{name}: expected a time in ms since 1970, 0 to {LATEST_MS}")
-    if unknown := fields.keys() - _BATCH.keys() - {"selection"}:
+    if unknown := fields.keys() - _BATCH.keys() - {"selection", RESOLVED}:
         raise DecodeError(f"no such field: {min(unknown)}")
     try:
         action = Action(known.pop("action", ""))
     except ValueError as error:
         raise DecodeError(f"action: {error}") from error
     reason = printable(known.pop("reason", ""))[:MOST_REASON]
-    selection = parse_retry(json.dumps(fields.get("selection", {})).encode()).selection
+    selection = parse_retry(json.dumps(fields.get("selection", {})).encode(), live=True).selection
     batch = Batch(**{"id": "", "at": 0, "by": "", **known}, action=action, reason=reason)
     if not batch.id.isprintable() or " " in batch.id or "/" in batch.id:
         raise DecodeError("id: expected a word")
@@ -86,7 +103,15 @@ def parse_order(fields: Mapping[str, Any]) -> Order:
         raise DecodeError("target: expected the name of a batch")
     if action is Action.REDIRECT:
         batch = replace(batch, target=_target(batch.target))
-    return Order(batch=batch, selection=selection)
+    return Order(batch=batch, selection=selection, resolved=_resolved(fields, selection))
+
+
+def _resolved(fields: Mapping[str, Any], selection: Selection) -> Where | None:
+    if RESOLVED not in fields:
+        return None
+    if selection.where is None:
+        raise DecodeError(f"{RESOLVED}: expected a condition in the selection, too")
+    return parse_where(fields[RESOLVED], selection.where.now)
 
 
 def _target(text: str) -> str:
@@ -108,10 +133,10 @@ def name_of(action: str, at: int) -> str:
 def widest(order: Order) -> Selection:
     """The selection that an undo has to look through: what its batch's name says of it."""
     if order.batch.action is not Action.UNDO:
-        return order.selection
+        return order.effective
     action = order.batch.target.partition("-")[0]
     area = _AREA_UNDONE.get(Action(action)) if action in [each.value for each in Action] else None
-    return replace(order.selection, area=area)
+    return replace(order.effective, area=area)
 
 
 @dataclass(slots=True)
@@ -128,6 +153,8 @@ class Outcome:
     trouble: str = ""
     """Why it does not go on."""
     sample: list[dict[str, object]] = field(default_factory=list)
+    unrouted: int = 0
+    """As the order has it."""
 
     def fields(self, batch: str | None) -> dict[str, object]:
         """As answered; `matched` is what was selected and could be changed, or was in flight."""
@@ -138,6 +165,7 @@ class Outcome:
             "in_flight": self.in_flight,
             "done": self.done,
             "trouble": self.trouble,
+            **({"unrouted": self.unrouted} if self.unrouted else {}),
         }
 
     def row(self, now: int) -> dict[str, object]:

@@ -21,6 +21,7 @@ from mqcd.core.selecting.rules import RuleAction, StandingRule, where_of_batch
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.orders import Order, name_of
+from mqcd.daemon.control.resolving import check_zones
 from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.rules.book import RuleBook
 from mqcd.daemon.rules.form import fields_of, parse_rule
@@ -75,6 +76,7 @@ class Ruling:
         rule = parse_rule({**fields, "by": by}, now)
         if rule.ended(now):
             raise DecodeError("until: expected a time to come")
+        check_zones(rule.where, self._deliverer.router)
         if dry_run:
             return await self._count(rule)
         rule = replace(rule, id=name_of(rule.action, now))
@@ -87,8 +89,8 @@ class Ruling:
         action = rule.batch_action or Action.HOLD
         batch = Batch(id=name_of(action, rule.at), action=action, at=rule.at, by=rule.by)
         where = where_of_batch(rule, self._book.rules.values())
-        where = replace(where.resolved(self._deliverer.sites()), now=rule.at)
-        outcome = await self._batches.count(Order(batch=batch, selection=Selection(where=where)))
+        selection = Selection(where=replace(where, now=rule.at))
+        outcome = await self._batches.counted(Order(batch=batch, selection=selection))
         return {
             "rule": None,
             "batch": None,

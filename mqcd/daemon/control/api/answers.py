@@ -52,8 +52,8 @@ RECIPIENT = record(
     status=maybe(TEXT),
     reply=maybe(TEXT),
 )
-RECIPIENTS = optional(record(rows=array(RECIPIENT), next=maybe(TEXT)), left_out=array(TEXT))
-COUNT = record(recipients=NUMBER, bytes=NUMBER, oldest=maybe(TIME))
+RECIPIENTS = optional(record(rows=array(RECIPIENT), next=maybe(TEXT)), left_out=array(TEXT), unrouted=NUMBER)
+COUNT = optional(record(recipients=NUMBER, bytes=NUMBER, oldest=maybe(TIME)), unrouted=NUMBER)
 AREAS = array(record(area=AREA, recipients=NUMBER, bytes=NUMBER, oldest=maybe(TIME)))
 ENVELOPE = record(
     sender=TEXT,
@@ -122,6 +122,7 @@ PROGRESS = optional(
         trouble=TEXT,
     ),
     sample=_SAMPLE,
+    unrouted=NUMBER,
 )
 BATCH: Schema = {
     **PROGRESS,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
 from mqcd.core.selecting.where import parse_where
-from mqcd.core.selecting.where_fields import FIELDS
+from mqcd.core.selecting.where_fields import FIELDS, LIVE
 from mqcd.core.smtp.classes import OutcomeClass
 
 MOST = 30
@@ -27,11 +27,14 @@ _BARE = re.compile(r"[^\s\"'(),=!~<>]+")
 _GLOSSES: Mapping[str, str] = {
     "spid": "one message",
     "sender": "reverse-path",
+    "sender-domain": "of the reverse-path",
     "recipient": "address",
     "domain": "of the recipient",
     "site": "the servers it goes to",
     "area": "where it rests",
-    "zone": "egress zone",
+    "zone": "it goes out by",
+    "header-zone": "that its header chose",
+    "route": "next hop that an operator chose",
     "listener": "that took it",
     "user": "who sent it, logged in",
     "tenant": "customer",
@@ -93,7 +96,7 @@ def problem(text: str, now: int) -> Problem | None:
         return Problem(text=f"expected at most {MOST_TEXT} characters", column=0)
     try:
         if text:
-            parse_where(text, now)
+            parse_where(text, now, live=True)
     except DecodeError as error:
         found = _COLUMN.match(str(error))
         return Problem(text=_COLUMN.sub("", str(error)), column=int(found[1]) if found else 0)
@@ -123,9 +126,9 @@ def _next(tokens: Sequence[str], known: Mapping[str, Iterable[str]]) -> Iterator
     for token in tokens:
         state, field = _after(state, field, token.lower())
     if state == "field":
-        yield from ((name, _GLOSSES.get(name, "")) for name, each in FIELDS.items() if each is not None)
+        yield from ((name, _GLOSSES.get(name, "")) for name in FIELDS)
         yield "not", "the contrary of what follows"
-    elif state == "op" and (found := FIELDS.get(field)) is not None:
+    elif state == "op" and (found := FIELDS.get(field) or LIVE.get(field)) is not None:
         yield from ((op, _OPS.get(op, "")) for op in found.kind.ops)
     elif state == "value":
         values = [*_VALUES.get(field, ()), *known.get(field, ())]

@@ -11,8 +11,10 @@ import pytest
 from mqcd.cli.queue.records import recipient_line
 from mqcd.core.errors import DecodeError
 from mqcd.core.queueing.spid import format_spid
+from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.api.binding import Missing
 from mqcd.daemon.control.browsing import Browsing
+from mqcd.daemon.control.resolving import as_it_is
 from mqcd.daemon.control.rows import recipient_row
 from mqcd.ops.http.server import Answer, Request
 from mqcd.queue.format import record
@@ -31,7 +33,7 @@ class Rig:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock, RecordingObserver())
         self.post = Post(self.store, self.clock)
-        self.browsing = Browsing(self.store, self.clock)
+        self.browsing = Browsing(self.store, self.clock, as_it_is)
 
     async def listed(self, **given: object) -> dict[str, Any]:
         found = await self.browsing.recipients(Request(method="GET", path="/v1/recipients"), given)
@@ -69,7 +71,7 @@ async def test_a_condition_that_is_none_is_refused(rig: Rig) -> None:
 async def test_a_row_is_that_of_the_command(rig: Rig) -> None:
     claimed = await rig.post.claim_all()
     await rig.post.settle(deferred(rig.clock.now() + 1000), claimed[0])
-    async for each in rig.store.scan(rig.browsing._selection({})):
+    async for each in rig.store.scan(Selection()):
         line = recipient_line(record.verify(record.encode(each)), True)
         assert recipient_row(each, True) == json.loads(line)
 

@@ -1,0 +1,67 @@
+"""Conditions on `site` and `zone` in commands that read the queue's files: see `daemon.control.resolving`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+import click
+
+from mqcd.cli.options import Place
+
+if TYPE_CHECKING:
+    from mqcd.core.selecting.selection import Selection
+    from mqcd.deliver.routing.router import Router
+
+
+def on_records(selection: Selection, place: Place) -> Selection:
+    """The same selection of records. Domains without a route are reported to standard error."""
+    from mqcd.daemon.control.resolving import resolved
+
+    async def keys() -> Collection[str]:
+        return lane_keys(place)
+
+    found = asyncio.run(resolved(selection, _router(place), keys))
+    report_unrouted(found.unrouted)
+    return found.selection
+
+
+def report_unrouted(domains: int) -> None:
+    """Say how many domains have no site, if any."""
+    if domains:
+        click.echo(f"{domains} domains have no route now: their mail is of no site", err=True)
+
+
+def sites_at(place: Place) -> Mapping[str, str]:
+    """The sites of the mail in a queue, by lane key."""
+    from mqcd.daemon.control.resolving import sites_of
+
+    return asyncio.run(sites_of(_router(place), lane_keys(place)))
+
+
+def _router(place: Place) -> Router:
+    from mqcd.daemon.control.resolving import router_of
+    from mqcd.net.clock import SystemClock
+    from mqcd.net.resolver import DnsResolver
+
+    settings, clock = place.load().settings, SystemClock()
+    return router_of(settings, DnsResolver(settings.deliver.dns, clock), clock)
+
+
+def lane_keys(place: Place) -> Collection[str]:
+    """Those of the mail in a queue."""
+    # What reads the queue becomes its owner for good; the rest of the command is the asker's own.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as reader:
+        return reader.submit(_read, place).result()
+
+
+def _read(place: Place) -> Collection[str]:
+    from mqcd.cli.queue.opening import open_queue
+    from mqcd.core.selecting.selection import Selection
+    from mqcd.queue.reading.listing import lane_key
+
+    with open_queue(place) as queued:
+        return {key for batch in queued.project(Selection(), lane_key) for key in batch}
