@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(6
 _STARTS = """
 import json, sys
 from pathlib import Path
-from mqcd.pipeline.spark import java
+from mqcd.pipeline.spark import gateway
 from mqcd.pipeline.spark.session import running
 
 kept, mapped = Path(sys.argv[1]), []
@@ -41,7 +41,7 @@ except RuntimeError as error:
     assert [path.name for path in kept.iterdir()] == ["lock"]
 start()
 start()
-java.end()
+gateway.end()
 (archive,) = kept.glob("*.jsa")
 archive.chmod(0o600)
 with archive.open("r+b") as file:

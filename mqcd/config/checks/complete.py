@@ -14,11 +14,9 @@ from typing import Any
 from mqcd.config.blocks import default_of
 from mqcd.config.checks.faults import Faults
 from mqcd.config.checks.feeds import feeds
-from mqcd.config.checks.lmtp import lmtp_of_listeners
-from mqcd.config.checks.odmr import odmr_of_listeners
+from mqcd.config.checks.listeners import lmtp_of_listeners, odmr_of_listeners, tls_of_listeners, tls_of_relays
 from mqcd.config.checks.page import page, with_page
 from mqcd.config.checks.rules import reply_rules
-from mqcd.config.checks.tls import tls_of_listeners, tls_of_relays
 from mqcd.config.kinds.overriding import given as given_in
 from mqcd.config.settings import (
     CLUSTER,

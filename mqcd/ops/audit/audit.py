@@ -5,24 +5,108 @@ without a report. An observer that never waits: lines go to a thread. While a fi
 WAITING lines are kept for it and those after them are counted; the log says so once, and again, with the
 count, when the file can be written. Mail goes on: the ledger is the journal, not this.
 
+Each line goes to the file of its own time (`rotation`), and with a limit on size to the last of that time's
+files that has room. A line is in a file whole or not at all: a line cut off by a full disk is truncated, and
+one torn by a power failure is ended before the next line. No file stays open between two writes, so files can
+be moved away or removed at any time. Files 0600, directories 0700; what exists keeps its rights. Nothing is
+synced: an audit log is not the ledger.
+
+A line is logfmt, with every field in the same order; "" where there is nothing to say. Names are those of the
+event files. No text of a peer can break a line (`lines.text`).
+
 Settings read: audit, audit_rot and audit_maxfile of `deliver` and `report`; `reload` sets them anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from mqcd.config.settings import AuditSettings
+from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Bounced, Delivered, Expired, Recipient
 from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.queueing.spid import format_spid
-from mqcd.ops.audit.file import AuditFile
-from mqcd.ops.audit.line import delivery, failed_report, failure
-from mqcd.ops.audit.rotation import Names
+from mqcd.core.queueing.transition import last_attempt
+from mqcd.core.smtp.reply import Reply
+from mqcd.ops.audit.rotation import Names, last_number, numbered
+from mqcd.ops.log.lines import text
 from mqcd.ops.log.writer import Writer
+
+Write = Callable[[int, memoryview], int]
+
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class AuditFile:
+    """Where the lines of one audit log go; used by one thread at a time."""
+
+    def __init__(self, names: Names, maxfile: int, *, write: Write = os.write) -> None:
+        """`maxfile`: octets from which the next file is begun; 0 = no limit."""
+        self._names = names
+        self._maxfile = maxfile
+        self._write = write
+
+    def path(self, at: int) -> Path:
+        """The file of the moment `at`, ms, or the first of that time's files."""
+        return self._names.path(at)
+
+    def append(self, path: Path, lines: Sequence[bytes]) -> int:
+        """Write lines of the time of `path`, as many as one file takes, at least one; gives how many.
+
+        Each line with its line end. Raises OSError; then none of them is in a file.
+        """
+        fd = self._open(self._with_room(path, len(lines[0])) if self._maxfile else path)
+        try:
+            size = os.fstat(fd).st_size
+            count = self._fitting(size, lines)
+            self._put(fd, size, b"".join(lines[:count]))
+        finally:
+            os.close(fd)
+        return count
+
+    def _with_room(self, path: Path, length: int) -> Path:
+        """The last file of this time, or the one after it."""
+        try:
+            number = last_number(path, path.parent.iterdir())
+            last = numbered(path, number)
+            size = last.stat().st_size
+        except FileNotFoundError:
+            return path
+        return numbered(path, number + 1) if size and size + length > self._maxfile else last
+
+    def _fitting(self, size: int, lines: Sequence[bytes]) -> int:
+        if self._maxfile:
+            for count, line in enumerate(lines):
+                size += len(line)
+                if count and size > self._maxfile:
+                    return count
+        return len(lines)
+
+    def _open(self, path: Path) -> int:
+        try:
+            return os.open(path, _FLAGS, 0o600)
+        except FileNotFoundError:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(path, _FLAGS, 0o600)
+
+    def _put(self, fd: int, size: int, octets: bytes) -> None:
+        try:
+            if size and os.pread(fd, 1, size - 1) != b"\n":
+                octets = b"\n" + octets
+            rest = memoryview(octets)
+            while rest:
+                rest = rest[self._write(fd, rest) :]
+        except OSError:
+            # Where even this fails, the next write closes the torn end.
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, size)
+            raise
+
 
 log = logging.getLogger(__name__)
 
@@ -177,3 +261,54 @@ def _audit(settings: AuditSettings) -> tuple[object, ...]:
 
 def _log_of(settings: AuditSettings) -> AuditLog | None:
     return None if settings.audit is None else AuditLog(settings.audit, settings)
+
+
+def delivery(at: int, recipient: Recipient, verdict: Delivered) -> str:
+    """A recipient that the next hop has taken at `at`, ms."""
+    attempt = verdict.attempt
+    return (
+        f"{_head(at, Verb.DELIVERED, recipient, recipient.attempts + 1)}"
+        f" destination={text(attempt.destination)} zone={text(attempt.zone)}"
+        f" remote_host={text(attempt.remote_host)} remote_addr={text(attempt.remote_addr)}"
+        f" tls={text(attempt.tls)} {_said(verdict.reply)}"
+    )
+
+
+def failure(at: int, recipient: Recipient, *, report: str = "", reason: str = "") -> str:
+    """A bounce that ends at `at`, ms: with the report on it, or the reason why there is none.
+
+    Its record does not say whether it was refused or too old; a last reply that was not for good does.
+    """
+    reply = Reply(code=recipient.code, status=recipient.status, text=recipient.reply)
+    verb = Verb.BOUNCED if reply.permanent else Verb.EXPIRED
+    last = last_attempt(recipient)
+    return (
+        f"{_head(at, verb, recipient, recipient.attempts)}"
+        f" remote_host={text(last.host)} phase={text(last.phase)} {_said(reply)}"
+        f" report={text(report)} reason={text(reason)}"
+    )
+
+
+def failed_report(at: int, recipient: Recipient, verdict: Bounced | Expired) -> str:
+    """Mail with the null sender that failed: it ends with its verdict, without a report."""
+    verb = Verb.BOUNCED if isinstance(verdict, Bounced) else Verb.EXPIRED
+    attempt = verdict.attempt
+    return (
+        f"{_head(at, verb, recipient, recipient.attempts + 1)}"
+        f" remote_host={text(attempt.remote_host)} phase={attempt.phase.value} {_said(verdict.reply)}"
+        f' report="" reason="null sender"'
+    )
+
+
+def _head(at: int, verb: Verb, recipient: Recipient, attempts: int) -> str:
+    envelope = recipient.envelope
+    return (
+        f"at={format_time(at)} event={verb.value} spid={envelope.spid:016X} qid={recipient.qid}"
+        f" sender={text(envelope.sender)} recipient={text(recipient.address)} size={recipient.size}"
+        f" origin={envelope.origin.value} client={text(envelope.client)} user={text(envelope.user)}"
+        f" attempts={attempts} queued_ms={max(at - envelope.received, 0)}"
+    )
+
+
+def _said(reply: Reply) -> str:
+    return f"code={reply.code} status={text(reply.status)} reply={text(reply.text)}"

@@ -5,6 +5,10 @@ yet from the journal; what is queued and what is quarantined comes from the queu
 moment (`homes`). A recipient that waits for its report has bounced. What cannot be read and does not say
 whose it is stands for as many recipients that are nowhere else. Other nodes whose event files lie beside
 those of this queue are left out: only their own queues know where their mail is.
+
+`settle` puts what was found into the table `ledger`: which of an hour's mail is still in the queue. The
+columns hold for as long as nothing happens to that day's mail: a batch that brings an event of it writes the
+day anew, without them.
 """
 
 from __future__ import annotations
@@ -15,23 +19,24 @@ from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812  # noqa: N812
 
 from mqcd.core.events import format_time
 from mqcd.core.model import Area
 from mqcd.core.progress import Progress
 from mqcd.eventlog.files import Source
 from mqcd.pipeline import frames
-from mqcd.pipeline.account.recording import settle
 from mqcd.pipeline.batch.run import take_new
 from mqcd.pipeline.queue_state.overdue import Stuck, listed, overdue
 from mqcd.pipeline.queue_state.recorded import Recorded, record, record_moment
 from mqcd.pipeline.sources.decode import AHEAD, DOUBLED
 from mqcd.pipeline.sources.segments import closed_files, without
+from mqcd.pipeline.store.layout import below
 from mqcd.pipeline.store.store import Commit, Store
 from mqcd.pipeline.tables.folding import ENDS, KEY, LIFE, STATE
-from mqcd.pipeline.tables.ledger import HOMES, off_balance, with_homes
+from mqcd.pipeline.tables.ledger import HOMES, ledger, off_balance, with_homes
 from mqcd.pipeline.tables.recipients import merge, of_events
+from mqcd.pipeline.tables.times import day_of, hour_of, spid_ms
 from mqcd.stores.queue.moment import Moment
 
 _NAME = "mqcd pipeline ledger"
@@ -243,3 +248,27 @@ def _sums(spark: SparkSession, store: Store, recipients: DataFrame, unread: int)
 def _ids(recipients: DataFrame) -> list[str]:
     name = F.concat_ws("/", "spid", F.col("qid").cast("string"))
     return [row["id"] for row in recipients.select(name.alias("id")).orderBy("id").limit(LISTED).collect()]
+
+
+_COUNTS = {"files": 0, "events": 0, "damaged": 0}
+
+
+def settle(store: Store, last: Commit, recipients: DataFrame, elsewhere: DataFrame) -> None:
+    """Write the table anew, below the lock of `Store.writing`; `last` is the last commit.
+
+    `recipients`: with `queued` and `quarantined`, see `with_homes`; `elsewhere`: those of other nodes, of
+    whom that is not known. Raises OSError, and what Spark raises.
+    """
+    number = last.batch + 1
+    staging = store.staging(number)
+    frames.write(ledger(_dated(recipients)).unionByName(ledger(elsewhere)), staging.anew("ledger"))
+    known = below(store.root, store.files("ledger"))
+    store.commit(replace(last, batch=number, move=list(staging.moves()), remove=known, counts=_COUNTS))
+
+
+def _dated(recipients: DataFrame) -> DataFrame:
+    """The SPID says when recipients that only the queue knows were accepted."""
+    made = spid_ms(F.col("spid"))
+    return recipients.withColumns(
+        {"day": F.coalesce("day", day_of(made)), "hour": F.coalesce("hour", hour_of(made))}
+    )

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mqcd.disk.durable import Disk, describe
-from mqcd.pipeline.spark import java
+from mqcd.pipeline.spark import gateway
 from mqcd.pipeline.spark.jars import jars
 from mqcd.pipeline.spark.requirements import find_java
 
@@ -177,13 +177,13 @@ def starting_from(archive: Archive | None, *, make: bool, keeping: Callable[[], 
     except BaseException:
         if archive is not None and archive.making:
             # Else it would write one that is not waited for.
-            java.kill()
+            gateway.kill()
             archive.abandon()
         raise
     if archive is not None:
         if archive.making:
             keeping()
-        archive.close(java.end)
+        archive.close(gateway.end)
 
 
 def _key(files: Iterable[Path], memory: str) -> str:

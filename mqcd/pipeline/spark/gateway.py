@@ -1,13 +1,15 @@
-"""Spark's Java, started and made to say no more on standard error than people can use.
+"""Spark's Java: started, made to say no more on standard error than people can use, and ended.
 
 Java warns of a module that Spark itself asks for, and nothing can be set against that: its standard error
 comes through a pipe, which leaves this line out. Under spark-submit, where Java runs already, logging is made
-that of `log4j2.properties`, unless another is set.
+that of `log4j2.properties`, unless another is set. Java ends by private attributes of pyspark, which has no
+others for it.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +21,8 @@ LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
 _NOISE = (b"WARNING: Using incubator modules:",)
 _PATIENCE = 5.0
 """Seconds for what Java said last."""
+_END_S = 120
+"""Seconds for Java to end in, with what it keeps."""
 
 
 def start(settings: Mapping[str, str]) -> None:
@@ -72,3 +76,30 @@ def quieten(settings: Mapping[str, str]) -> dict[str, str]:
         core.config.Configurator.reconfigure(jvm.java.net.URI(LOGGING))
     given = SparkConf()
     return {key: value for key, value in settings.items() if not given.contains(key)}
+
+
+def end() -> int:
+    """Have the Java of a session that was stopped end now, not with this process; gives its exit code."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    try:
+        code: int = gateway.proc.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        code = gateway.proc.wait()
+    return code
+
+
+def kill() -> None:
+    """End the Java that this process has started, if it did, whatever it does."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        gateway.proc.kill()
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None

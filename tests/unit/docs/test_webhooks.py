@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqcd.feeds.signing import signature
+from mqcd.feeds.webhook import signature
 
 PAGE = Path(__file__).parents[3] / "docs" / "webhooks.md"
 OLD, NEW = b"an old secret of 30 characters", b"a new secret of 30 characters."

@@ -14,9 +14,8 @@ import pytest
 from mqcd.config.settings import WebhookSettings
 from mqcd.core.errors import ConfigError
 from mqcd.disk.durable import Disk
-from mqcd.feeds.signing import FIELD, secrets_of, signature
 from mqcd.feeds.sink import NotTaken
-from mqcd.feeds.webhook import Webhook
+from mqcd.feeds.webhook import FIELD, Webhook, secrets_of, signature
 from tests.fakes.clock import START_MS, FakeClock
 
 LINES = [b'{"event":"delivered","id":"n/0/1"}', b'{"event":"bounced","id":"n/0/2"}']

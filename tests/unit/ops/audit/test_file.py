@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.config.settings import Rotation
-from mqcd.ops.audit.file import AuditFile
+from mqcd.ops.audit.audit import AuditFile
 from mqcd.ops.audit.rotation import Names
 
 

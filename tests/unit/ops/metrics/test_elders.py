@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqcd.ops.metrics.elders import MOST, SLACK_MS, Elders
+from mqcd.ops.metrics.breakdown import MOST, SLACK_MS, Elders
 
 
 def test_the_oldest_that_was_put_off_counts() -> None:

@@ -1,14 +1,25 @@
-"""Contradictions in settings of TLS. Pure: each is a path and a text."""
+"""Contradictions in settings of listeners (TLS, LMTP, ODMR) and of TLS to relays. Pure: each is a path and a
+text."""
 
 from collections.abc import Iterator
 
-from mqcd.config.settings import AuthType, ListenerSslSettings, Mechanism, Settings
+from mqcd.config.kinds.overriding import given
+from mqcd.config.settings import (
+    AuthType,
+    ListenerProtocol,
+    ListenerSslSettings,
+    Mechanism,
+    NetworkSettings,
+    Settings,
+)
 
 Remarks = Iterator[tuple[str, str]]
 
+_SMTP_PORT = 25
+
 
 def tls_of_relays(settings: Settings) -> Remarks:
-    """With next hops."""
+    """TLS with next hops."""
     for index, relay in enumerate(settings.deliver.relays, start=1):
         ssl, at = relay.ssl, f"mta/deliver/relays/relay[{index}]/ssl"
         if ssl.latent is None and (ssl.mandatory or ssl.verify or ssl.certfile):
@@ -23,7 +34,7 @@ def tls_of_relays(settings: Settings) -> Remarks:
 
 
 def tls_of_listeners(settings: Settings) -> Remarks:
-    """With clients."""
+    """TLS with clients."""
     for index, listener in enumerate(settings.submit.listeners, start=1):
         ssl, at = listener.ssl, f"mta/submit/listeners/listener[{index}]/ssl"
         if ssl.certfile and ssl.latent is None:
@@ -38,4 +49,31 @@ def tls_of_listeners(settings: Settings) -> Remarks:
             yield (
                 f"{at}@trust",
                 "must be given where authtypes has external: what signs clients' certificates",
+            )
+
+
+def lmtp_of_listeners(settings: Settings) -> Remarks:
+    """What LMTP forbids, or cannot have here."""
+    for index, listener in enumerate(settings.submit.listeners, start=1):
+        if listener.protocol is not ListenerProtocol.LMTP:
+            continue
+        server, at = listener.server, f"mta/submit/listeners/listener[{index}]"
+        if listener.port == _SMTP_PORT:
+            yield f"{at}@port", "LMTP must not be spoken on port 25 (RFC 2033, 5): choose another, such as 24"
+        networks = [given(each, NetworkSettings).get("filter", "") for each in server.remotenets]
+        if any((server.filter, *networks)):
+            # A filter may change the recipients, and the client counts replies.
+            yield f"{at}/server/filter@class", "a listener that speaks LMTP takes no filter"
+
+
+def odmr_of_listeners(settings: Settings) -> Remarks:
+    """What users could not collect."""
+    for index, listener in enumerate(settings.submit.listeners, start=1):
+        if listener.protocol is not ListenerProtocol.ODMR:
+            continue
+        at = f"mta/submit/listeners/listener[{index}]"
+        if listener.server.users is None:
+            yield (
+                f"{at}/server/users@file",
+                "a listener for ODMR needs users: only they collect mail",
             )
