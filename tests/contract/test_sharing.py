@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 
 import pytest
 
@@ -233,6 +233,27 @@ async def test_nodes_share_a_queue(seed: int, late: bool) -> None:
     assert len(accepted) > STEPS // 20
 
 
+@pytest.fixture
+def world() -> SharedWorld:
+    return SharedWorld()
+
+
+@pytest.fixture
+async def first(world: SharedWorld) -> AsyncIterator[Node]:
+    node = Node(world, 0)
+    await node.start()
+    yield node
+    await node.queue.close()
+
+
+@pytest.fixture
+async def second(world: SharedWorld, first: Node) -> AsyncIterator[Node]:
+    node = Node(world, 0)
+    await node.start()
+    yield node
+    await node.queue.close()
+
+
 async def test_a_node_that_closes_leaves_its_mail_at_once() -> None:
     world = SharedWorld()
     first, second = Node(world, 0), Node(world, HOUR)
@@ -245,25 +266,17 @@ async def test_a_node_that_closes_leaves_its_mail_at_once() -> None:
     await second.queue.close()
 
 
-async def test_a_live_nodes_mail_is_its_own() -> None:
-    world = SharedWorld()
-    first, second = Node(world, 0), Node(world, 0)
-    await first.start()
-    await second.start()
+async def test_a_live_nodes_mail_is_its_own(world: SharedWorld, first: Node, second: Node) -> None:
     await first.enqueue("example.org")
     await pass_time(world, 2 * LEASE_MS, first, second)
     assert await second.post.scan() == {}
     assert set(await first.post.scan()) == first.accepted
     assert first.store.node != second.store.node
-    for node in (first, second):
-        await node.queue.close()
 
 
-async def test_a_verdict_after_the_lease_counts_for_nothing() -> None:
-    world = SharedWorld()
-    first, second = Node(world, 0), Node(world, 0)
-    await first.start()
-    await second.start()
+async def test_a_verdict_after_the_lease_counts_for_nothing(
+    world: SharedWorld, first: Node, second: Node
+) -> None:
     await first.enqueue("example.org")
     await first.claim()
     await first.begin()
@@ -279,15 +292,9 @@ async def test_a_verdict_after_the_lease_counts_for_nothing() -> None:
     await second.begin()
     await second.settle(good=True)
     assert second.observer.count(Verb.DELIVERED) == 1
-    for node in (first, second):
-        await node.queue.close()
 
 
-async def test_a_begin_after_the_lease_is_refused() -> None:
-    world = SharedWorld()
-    first, second = Node(world, 0), Node(world, 0)
-    await first.start()
-    await second.start()
+async def test_a_begin_after_the_lease_is_refused(world: SharedWorld, first: Node, second: Node) -> None:
     await first.enqueue("example.org")
     claimed = await first.queue.claim(2, first.clock.now())
     first.store.cut = True
@@ -297,15 +304,11 @@ async def test_a_begin_after_the_lease_is_refused() -> None:
         await first.queue.begin(claimed, "mx.example")
     await first.queue.park(claimed, 0)
     assert await first.queue.claim(2, first.clock.now()) == []
-    for node in (first, second):
-        await node.queue.close()
 
 
-async def test_verdicts_that_wait_when_the_lease_is_lost_end() -> None:
-    world = SharedWorld()
-    first, second = Node(world, 0), Node(world, 0)
-    await first.start()
-    await second.start()
+async def test_verdicts_that_wait_when_the_lease_is_lost_end(
+    world: SharedWorld, first: Node, second: Node
+) -> None:
     await first.enqueue("example.org")
     await first.claim()
     await first.begin()
@@ -321,8 +324,6 @@ async def test_verdicts_that_wait_when_the_lease_is_lost_end() -> None:
     await pass_time(world, LEASE_MS, first, second)
     await first.enqueue("example.org")
     assert len(await first.post.scan()) == 2
-    for node in (first, second):
-        await node.queue.close()
 
 
 async def test_mail_that_comes_back_waits_for_the_end_of_its_old_claim() -> None:
@@ -344,11 +345,9 @@ async def test_mail_that_comes_back_waits_for_the_end_of_its_old_claim() -> None
     await node.queue.close()
 
 
-async def test_attempts_of_a_dead_node_end_once_that_can_be_written() -> None:
-    world = SharedWorld()
-    first, second = Node(world, 0), Node(world, 0)
-    await first.start()
-    await second.start()
+async def test_attempts_of_a_dead_node_end_once_that_can_be_written(
+    world: SharedWorld, first: Node, second: Node
+) -> None:
     await first.enqueue("example.org")
     await first.claim()
     await first.begin()
@@ -361,5 +360,3 @@ async def test_attempts_of_a_dead_node_end_once_that_can_be_written() -> None:
     second.store.cut = second.store.slow = False
     await pass_time(world, LEASE_MS, second)
     assert second.observer.count(Verb.OUTCOME_UNKNOWN) == 2
-    for node in (first, second):
-        await node.queue.close()

@@ -18,11 +18,8 @@ from mqcd.core.model import (
     Action,
     Amended,
     Batch,
-    Bounced,
-    Deferred,
     Delivered,
     Envelope,
-    Expired,
     Key,
     Origin,
     Purged,
@@ -33,7 +30,6 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import Reservation
-from mqcd.core.queueing.amendment import verb_of
 from mqcd.core.queueing.idempotency import name_of
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.selecting.selection import Selection
@@ -52,7 +48,7 @@ from tests.crash.memory import MemoryDisk, Trace
 from tests.crash.model import Mark, State
 from tests.crash.worker import body_of
 from tests.fakes.clock import START_MS, FakeClock
-from tests.fakes.observer import RecordingObserver
+from tests.fakes.observer import Heard, RecordingObserver
 from tests.fakes.workers import InlineHelper, InlineWorkers
 
 SENDER = "sender@example.com"
@@ -171,40 +167,10 @@ class Witness(RecordingObserver):
         super().__init__()
         self._disk = disk
 
-    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
-        for each in recipients:
-            self._mark("A", each)
-
-    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        for each in recipients:
-            self._mark("T", each)
-
-    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        self._mark("D", recipient)
-
-    def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        self._mark("F", recipient)
-
-    def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        self._mark("B", recipient)
-
-    def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        self._mark("E", recipient)
-
-    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        self._mark("R", recipient)
-
-    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        self._mark("X", recipient)
-
-    def outcome_unknown(self, at: int, recipient: Recipient) -> None:
-        self._mark("U", recipient)
-
-    def amended(self, at: int, recipient: Recipient, verdict: Amended) -> None:
-        self._mark(LETTERS[verb_of(verdict.batch)], recipient)
-
-    def _mark(self, word: str, recipient: Recipient) -> None:
-        self._disk.mark(word, *recipient.key)
+    def hear(self, heard: Heard) -> None:
+        letter = LETTERS.get(heard.verb.value)
+        if letter is not None and heard.recipient is not None:
+            self._disk.mark(letter, *heard.recipient.key)
 
 
 class Actor:

@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.model import (
-    Bounced,
-    Deferred,
     Delivered,
     Discarded,
     Recipient,
@@ -25,7 +23,6 @@ from mqcd.core.model import (
     Submission,
     Verdict,
 )
-from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Backend
@@ -34,6 +31,7 @@ from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.symlinks import SymlinksStore
 from tests.contract.harness import HOUR, SCHEDULE
 from tests.contract.mail import Post, bounced, chunks, deferred, delivered, read_all
+from tests.crash.lab import Witness
 from tests.crash.matrix import crash_points, some_cuts
 from tests.crash.memory import MemoryDisk, Trace
 from tests.crash.oracle import World
@@ -54,39 +52,6 @@ STORES: Mapping[str, Make] = {
     "symlinks, one sync": lambda disk: SymlinksStore(TOP / "mail", one_sync_above=0, disk=disk),
     "files, one directory": lambda disk: FilesStore(TOP / "mail", disk=disk),
 }
-
-
-class Witness(NullObserver):
-    """Marks in the trace what the world outside is told."""
-
-    def __init__(self, disk: MemoryDisk) -> None:
-        self._disk = disk
-
-    def _mark(self, word: str, recipient: Recipient) -> None:
-        self._disk.mark(word, recipient.spid, recipient.qid)
-
-    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
-        for each in recipients:
-            self._mark("A", each)
-
-    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        for each in recipients:
-            self._mark("T", each)
-
-    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        self._mark("D", recipient)
-
-    def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        self._mark("F", recipient)
-
-    def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        self._mark("B", recipient)
-
-    def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        self._mark("R", recipient)
-
-    def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        self._mark("X", recipient)
 
 
 ENDS = frozenset("DRX")

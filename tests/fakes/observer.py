@@ -37,6 +37,10 @@ class RecordingObserver:
         self.purges: list[Recipient] = []
         """Removals whose grace was over: no event."""
 
+    def hear(self, heard: Heard) -> None:
+        """One event; all come by here."""
+        self.heard.append(heard)
+
     def of(self, *verbs: Verb) -> list[Heard]:
         """What was heard of these verbs, in order."""
         return [heard for heard in self.heard if heard.verb in verbs]
@@ -51,50 +55,49 @@ class RecordingObserver:
         return len(self.of(verb))
 
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
-        self.heard += [Heard(verb=Verb.ACCEPTED, at=at, recipient=recipient) for recipient in recipients]
+        for recipient in recipients:
+            self.hear(Heard(verb=Verb.ACCEPTED, at=at, recipient=recipient))
 
     def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        self.heard += [
-            Heard(verb=Verb.ATTEMPTED, at=at, recipient=recipient, destination=destination)
-            for recipient in recipients
-        ]
+        for recipient in recipients:
+            self.hear(Heard(verb=Verb.ATTEMPTED, at=at, recipient=recipient, destination=destination))
 
     def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        self.heard.append(Heard(verb=Verb.DELIVERED, at=at, recipient=recipient, verdict=verdict))
+        self.hear(Heard(verb=Verb.DELIVERED, at=at, recipient=recipient, verdict=verdict))
 
     def deferred(self, at: int, recipient: Recipient, verdict: Deferred) -> None:
-        self.heard.append(Heard(verb=Verb.DEFERRED, at=at, recipient=recipient, verdict=verdict))
+        self.hear(Heard(verb=Verb.DEFERRED, at=at, recipient=recipient, verdict=verdict))
 
     def bounced(self, at: int, recipient: Recipient, verdict: Bounced) -> None:
-        self.heard.append(Heard(verb=Verb.BOUNCED, at=at, recipient=recipient, verdict=verdict))
+        self.hear(Heard(verb=Verb.BOUNCED, at=at, recipient=recipient, verdict=verdict))
 
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
-        self.heard.append(Heard(verb=Verb.EXPIRED, at=at, recipient=recipient, verdict=verdict))
+        self.hear(Heard(verb=Verb.EXPIRED, at=at, recipient=recipient, verdict=verdict))
 
     def reported(self, at: int, recipient: Recipient, report_spid: int) -> None:
-        self.heard.append(Heard(verb=Verb.REPORTED, at=at, recipient=recipient, report_spid=report_spid))
+        self.hear(Heard(verb=Verb.REPORTED, at=at, recipient=recipient, report_spid=report_spid))
 
     def discarded(self, at: int, recipient: Recipient, reason: str) -> None:
-        self.heard.append(Heard(verb=Verb.DISCARDED, at=at, recipient=recipient, reason=reason))
+        self.hear(Heard(verb=Verb.DISCARDED, at=at, recipient=recipient, reason=reason))
 
     def amended(self, at: int, recipient: Recipient, verdict: Amended) -> None:
         verb = verb_of(verdict.batch)
-        self.heard.append(Heard(verb=verb, at=at, recipient=recipient, verdict=verdict))
+        self.hear(Heard(verb=verb, at=at, recipient=recipient, verdict=verdict))
 
     def purged(self, at: int, recipient: Recipient) -> None:
         self.purges.append(recipient)
 
     def outcome_unknown(self, at: int, recipient: Recipient) -> None:
-        self.heard.append(Heard(verb=Verb.OUTCOME_UNKNOWN, at=at, recipient=recipient))
+        self.hear(Heard(verb=Verb.OUTCOME_UNKNOWN, at=at, recipient=recipient))
 
     def refused(self, at: int, refusal: Refusal) -> None:
-        self.heard.append(Heard(verb=Verb.REFUSED, at=at, refusal=refusal))
+        self.hear(Heard(verb=Verb.REFUSED, at=at, refusal=refusal))
 
     def connected(self, at: int, attempt: Attempt) -> None:
-        self.heard.append(Heard(verb=Verb.CONNECTED, at=at, attempt=attempt))
+        self.hear(Heard(verb=Verb.CONNECTED, at=at, attempt=attempt))
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
-        self.heard.append(Heard(verb=Verb.CONNECT_FAILED, at=at, attempt=attempt, reason=reason))
+        self.hear(Heard(verb=Verb.CONNECT_FAILED, at=at, attempt=attempt, reason=reason))
 
 
 class SilentObserver(RecordingObserver):

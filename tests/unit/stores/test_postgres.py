@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,14 +13,10 @@ import pytest
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreDamaged, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.stores.postgres import CHUNK, PostgresStore
-from mqcd.stores.queue.stored_queue import StoredQueue
-from mqcd.stores.queue.taking import POLL_MS
-from tests.contract.harness import SCHEDULE
-from tests.contract.mail import BODY, Post, chunks, delivered, read_all
-from tests.fakes.clock import FakeClock
-from tests.fakes.observer import RecordingObserver
+from tests.contract.mail import BODY, chunks, delivered, read_all
 from tests.fakes.postgres_server import PostgresServer, end_leases, shared_server
 from tests.unit.stores.kills import check, killed
+from tests.unit.stores.node import StoreNode
 
 pytestmark = pytest.mark.slow
 LONG = bytes(range(256)) * 8000
@@ -58,26 +53,11 @@ class Deaf(PostgresStore):
             raise StoreUnavailable("no answer")
 
 
-class Node:
+class Node(StoreNode[PostgresStore]):
     """One server on the store."""
 
     def __init__(self, url: str, schema: str = "mqcd", store: type[PostgresStore] = PostgresStore) -> None:
-        self.clock = FakeClock()
-        self.observer = RecordingObserver()
-        self.store = store(url, schema)
-        self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
-        self.post = Post(self.queue, self.clock)
-
-    async def start(self) -> Post:
-        await self.queue.open()
-        await self.queue.recovered()
-        return self.post
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """It looks for mail of others until that holds."""
-        async with asyncio.timeout(20):
-            while not condition():
-                await self.clock.run_for(POLL_MS)
+        super().__init__(store(url, schema))
 
 
 async def rows(url: str, query: str) -> list[tuple[object, ...]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,13 @@ import pytest
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.queue.taking import POLL_MS
 from mqcd.stores.redis import CHUNK, RedisStore
 from mqcd.stores.redis_scripts import TAKE
-from tests.contract.harness import SCHEDULE
-from tests.contract.mail import BODY, Post, chunks, delivered, read_all
-from tests.fakes.clock import FakeClock
-from tests.fakes.observer import RecordingObserver
+from tests.contract.mail import BODY, chunks, delivered, read_all
 from tests.fakes.redis_server import RedisServer
 from tests.unit.stores.kills import check, killed
+from tests.unit.stores.node import StoreNode
 
 pytestmark = pytest.mark.slow
 LONG = bytes(range(256)) * 8000
@@ -46,26 +42,11 @@ class Deaf(RedisStore):
         return answer
 
 
-class Node:
+class Node(StoreNode[RedisStore]):
     """One server on the store."""
 
     def __init__(self, server: RedisServer, store: type[RedisStore] = RedisStore) -> None:
-        self.clock = FakeClock()
-        self.observer = RecordingObserver()
-        self.store = store(server.url)
-        self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
-        self.post = Post(self.queue, self.clock)
-
-    async def start(self) -> Post:
-        await self.queue.open()
-        await self.queue.recovered()
-        return self.post
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """It looks for mail of others until that holds."""
-        async with asyncio.timeout(20):
-            while not condition():
-                await self.clock.run_for(POLL_MS)
+        super().__init__(store(server.url))
 
 
 def expire(server: RedisServer) -> None:

@@ -16,15 +16,11 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.stores.queue.stored_queue import StoredQueue
-from mqcd.stores.queue.taking import POLL_MS
 from mqcd.stores.s3 import S3Store
 from mqcd.stores.s3_objects import Objects
-from tests.contract.harness import SCHEDULE
-from tests.contract.mail import BODY, Post, chunks, delivered, read_all
+from tests.contract.mail import BODY, chunks, delivered, read_all
 from tests.fakes import s3_server
-from tests.fakes.clock import FakeClock
-from tests.fakes.observer import RecordingObserver
+from tests.unit.stores.node import StoreNode
 
 pytestmark = pytest.mark.slow
 LONG = bytes(range(256)) * (9 << 12)
@@ -50,7 +46,7 @@ async def names(prefix: str) -> set[str]:
     return {each["Key"].removeprefix(prefix) for each in found.get("Contents", ())}
 
 
-class Node:
+class Node(StoreNode[S3Store]):
     """One server on the store."""
 
     def __init__(
@@ -61,26 +57,11 @@ class Node:
         queue_url: str = "",
     ) -> None:
         url = s3_server.shared_server().url
-        self.clock = FakeClock()
-        self.observer = RecordingObserver()
         self.objects = objects(s3_server.BUCKET, prefix)
         self.objects.make_session = s3_server.shared_session
-        self.store = S3Store(
-            s3_server.BUCKET, prefix, url, "us-east-1", "", lease_ms, queue_url, objects=self.objects
+        super().__init__(
+            S3Store(s3_server.BUCKET, prefix, url, "us-east-1", "", lease_ms, queue_url, objects=self.objects)
         )
-        self.queue = StoredQueue(self.store, self.clock, self.observer, SCHEDULE)
-        self.post = Post(self.queue, self.clock)
-
-    async def start(self) -> Post:
-        await self.queue.open()
-        await self.queue.recovered()
-        return self.post
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """It looks for mail of others until that holds."""
-        async with asyncio.timeout(60):
-            while not condition():
-                await self.clock.run_for(POLL_MS)
 
 
 async def test_objects_are_what_the_documentation_says(prefix: str) -> None:
