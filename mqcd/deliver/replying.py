@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from mqcd.config.settings import ReplyAction, ReplyRuleSettings
 from mqcd.core.address import fits_name, normal_domain
@@ -17,8 +18,6 @@ from mqcd.core.smtp.classes import class_of
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.routing.routing import Destination
 from mqcd.deliver.smtp.exchange import Outcome, Result
-
-_RESULTS = {ReplyAction.DEFER: Result.DEFERRED, ReplyAction.BOUNCE: Result.BOUNCED}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +61,12 @@ def by_rules(
     rule = rule_for(rules, outcome.reply, domain, destination)
     if rule is None:
         return outcome, None
-    result = _RESULTS.get(rule.action)
-    if result is not None:
-        return (outcome if outcome.result is result else replace(outcome, result=result)), None
-    return outcome, Effect(rule=rule, site=site_name(destination.name), reply=outcome.reply)
+    match rule.action:
+        case ReplyAction.DEFER:
+            return replace(outcome, result=Result.DEFERRED), None
+        case ReplyAction.BOUNCE:
+            return replace(outcome, result=Result.BOUNCED), None
+        case ReplyAction.SUSPEND | ReplyAction.SLOW:
+            return outcome, Effect(rule=rule, site=site_name(destination.name), reply=outcome.reply)
+        case _:
+            assert_never(rule.action)

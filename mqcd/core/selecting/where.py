@@ -148,7 +148,7 @@ def parse_where(text: str, now: int, *, live: bool = False) -> Where:
     """The condition that a text says. Raises DecodeError that names the column and what was expected.
 
     `live`: it may name fields of `LIVE`, which records do not have: before it is evaluated on records,
-    `live.resolved` puts other conditions in their place.
+    `resolved` of `live` puts other conditions in their place.
     """
     return Where(_Parser(text, live).parse(), now)
 

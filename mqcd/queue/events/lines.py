@@ -32,8 +32,8 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 _KEPT = 4096
 """Record lines remembered: a verdict at the first attempt repeats the line of the acceptance."""
 _PERCENT, _QUOTE, _BACKSLASH = b'%"\\'
-_ADDRESS, _USER, _LABELS, _SENDER = 11, 20, 23, 24
-"""Where recipient, user and sender stand in a record line."""
+_ADDRESS, _USER, _LABELS, _SENDER = map(record.Fields._fields.index, ("address", "user", "labels", "sender"))
+"""Where they stand in a record line."""
 
 
 class EventText:

@@ -9,8 +9,9 @@ import pytest
 from mqcd.cli.main import main
 from mqcd.config.blocks import Given
 from mqcd.config.settings import StoreSettings
-from mqcd.stores.choose import BadStore, directories, make_backend, missing, target_of
+from mqcd.stores.choose import STORES, BadStore, directories, make_backend, missing, target_of
 from mqcd.stores.mapping import MappingStore
+from tests.contract.harness import HARNESSES
 from tests.fakes.settable_store import SettableStore
 
 pytestmark = pytest.mark.usefixtures("process_as_before")
@@ -22,6 +23,10 @@ ROOT = Given(name="rootpath", text="mail", path=Path("/var/mail"))
 def settings(kind: str, **given: str) -> StoreSettings:
     others = [Given(name=name, text=text, path=Path("/") / text) for name, text in given.items()]
     return StoreSettings(kind=kind, given=(ROOT, *others) if kind == FAKE else tuple(others))
+
+
+def test_each_store_holds_the_contract() -> None:
+    assert set(STORES) <= HARNESSES.keys()
 
 
 def test_memory_is_a_mapping() -> None:

@@ -174,6 +174,11 @@ def test_a_report_frame_is_submissions_and_then_entries() -> None:
     assert entry == ENTRY
 
 
+def test_each_kind_but_three_has_entries() -> None:
+    """A kind that readers do not know to have any would be passed over, and its records lost."""
+    assert set(Kind) - transitions.WITH_ENTRIES == {Kind.ACCEPT, Kind.BEGUN, Kind.NOTE}
+
+
 def test_each_mark_but_four_has_a_verb() -> None:
     silent = {Mark.TAKEN, Mark.CARRIED, Mark.PARKED, Mark.PURGED}
     assert set(Mark) - transitions.VERB_OF.keys() == silent
