@@ -13,23 +13,8 @@ and files that the helper has made are written anew by the next try, or removed 
 a segment has, no turn of the loop handles more than `slices.AT_ONCE` of them, and counts are right at each
 moment between.
 
-| meanwhile | in step | what follows |
-|---|---|---|
-| a claim | C1 | it gets what is not frozen yet; a CARRY moves that before C2 |
-| | C2 to C4 | it finds nothing of the segment |
-| | C5 | it finds the new clusters |
-| a verdict, a park | C1 | it waits for a CARRY under way; C1 waits for one that was there before |
-| | C2 to C4 | its entry has left the segment; a copy of content that it made needless goes after C4 |
-| | C5 | it removes the content's file where no entry needs it |
-| `retry now` | C1 to C3 | what is not frozen is due; the rest is noted, for the clusters' lines after C4 |
-| | C4 | it waits until memory has followed the commit |
-| | C5 | it finds the new clusters |
-| a stop | C1 to C3 | it waits for the end of the evacuation |
-| | C4 | it leaves a MANIFEST in doubt to the next start; the entries stay frozen |
-| | C5 | it waits for no reader |
-
-What was noted for `retry now` holds once an evacuation of the segment succeeds; entries that wait again after
-a failure have their old due times until then.
+What claims, verdicts, `retry now` and a stop meet in each step: docs/internals.md, "What may run at the same
+time".
 """
 
 from __future__ import annotations

@@ -98,15 +98,9 @@ class Claims:
             self._shard.cluster_index.offers.reserve(names)
 
     async def entries(self, wanted: Sequence[JournalEntry]) -> Sequence[Recipient]:
-        """Claim these entries, as far as they rest; a search may be under way.
-
-        So a batch need not wait for the reads and frames of a search. Neither disturbs the other:
-
-        * This loads nothing, passes nothing over, and claims all before it waits for a read.
-        * A search claims an entry before it reads its record. Where it only asks for the age, the entry must
-          still be passed over afterwards (`_ask`).
-        * Rows drop what was claimed elsewhere when it comes up (`memory.rows`).
-        """
+        """Claim these entries, as far as they rest, without a turn: a batch need not wait for the reads and
+        frames of a search. All are claimed before the first await (docs/internals.md, "What may run at the
+        same time")."""
         search = Search(self._shard, self._shard.clock.now())
         return await search.run(_find_entries(search, wanted))
 

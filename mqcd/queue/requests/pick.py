@@ -7,19 +7,12 @@ alone.
 A pick searches the journal, then the clusters. It does so twice: the second search finds what has moved from
 one to the other during the first, in the segments that are newer, and in clusters that were not searched.
 
-| meanwhile | the pick |
-|---|---|
-| a recipient is in flight | passes it over, and names it once |
-| a record changes after it was read, before it is claimed | judges again what it has claimed |
-| a claim loads a record from a cluster that was not searched | finds it in the second search |
-| a selected entry is being evacuated | waits: then it is in a cluster, or still in its segment |
-| an evacuation makes clusters | goes on until all are searched |
-| a claim wants a cluster that is to be divided | reserves clusters first, and waits for that claim |
-| a frame fails, or the helper finds no room | raises StoreUnavailable; what is not changed is as it was |
-| it is cancelled | waits for its frames, and gives clusters back |
-| the journal takes no new work | waits before it goes on with clusters |
+Mail in flight is passed over, and named once. What else a pick meets of claims and evacuations:
+docs/internals.md, "What may run at the same time". A record that moves twice during the second search may be
+missed.
 
-A record that moves twice during the second search may be missed.
+A frame that fails, or a helper without room, raises StoreUnavailable; what is not changed is as it was. A
+cancelled pick waits for its frames, and gives clusters back.
 """
 
 from __future__ import annotations
