@@ -355,8 +355,8 @@ class Tokens(Protocol):
 class UsedRates(Protocol):
     """What the processes of several shards have used of rates that they share; times are monotonic ns."""
 
-    def until(self, name: str) -> int:
-        """When all that was used of a rate has been regained."""
+    def ahead(self, name: str, now: int) -> int:
+        """How long it takes until all that was used of a rate is regained."""
 
     def use(self, name: str, ns: int, now: int) -> None:
         """Use as much as is regained in `ns`."""

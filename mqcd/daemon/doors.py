@@ -43,7 +43,7 @@ class Doors:
     ) -> None:
         self.capacity = Capacity(shares.inbound, shares.trusted)
         self.load = Load(clock.monotonic)
-        self._logins = Logins()
+        self._logins = Logins(None if role is None else role.failures)
         self.taker: MailTaker = store
         """What takes the mail: the queue, or with several shards the queue that owns a message's key."""
         self._owned: Owned | None = None

@@ -55,6 +55,7 @@ from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log
 from mqcd.queue.roots import Roots, check_place, link_place, roots_of
+from mqcd.submit.auth.failures import PLACES
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -109,7 +110,7 @@ class _Shards:
             check_listed(self._settings.submit, self._conf)
             tune_interpreter()
             freeze_program()
-            shared = tokens_file(), rates_file(), rates_file()
+            shared = tokens_file(), rates_file(), rates_file(), rates_file(PLACES)
             front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
             return Supervisor(
                 [*parts, front],
@@ -166,9 +167,7 @@ class _Shards:
 
     # ------------------------------------------------------------ in the new processes
 
-    def _serve(
-        self, part: Part, tls: ListenersTls, boxes: Mailboxes, tokens: int, rates: int, quotas: int
-    ) -> int:
+    def _serve(self, part: Part, tls: ListenersTls, boxes: Mailboxes, tokens: int, *rates: int) -> int:
         def load() -> Loaded:
             loaded = self._load()
             return replace(loaded, settings=division.settings_of(loaded.settings, part.shard, self._of))
@@ -179,14 +178,16 @@ class _Shards:
             link_place(Disk(), below, own)
             part.say(State.RUNNING)
 
+        used, quotas, failures = (UsedRates(each) for each in rates)
         role = Role(
             shard=part.shard,
             sockets=part.sockets,
             tls=tls,
             boxes=boxes,
             tokens=SharedTokens(tokens, len(self._numbers), SystemClock().monotonic),
-            used=UsedRates(rates),
-            quotas=UsedRates(quotas),
+            used=used,
+            quotas=quotas,
+            failures=failures,
             alive=part.alive,
             owners=[keys_path(self._settings.ops.control.path, shard) for shard in range(self._of)],
             others={

@@ -6,11 +6,13 @@ import os
 import smtplib
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from mqcd.submit.auth.failures import MOST_OF_CLIENT
 from tests.e2e.conftest import MakeServer
 from tests.e2e.kit import mail
 from tests.e2e.kit.plan import Plan, relay
@@ -42,6 +44,7 @@ def server(make_module_server: MakeServer, module_receiver: Receiver) -> Iterato
     """Its one client may not relay: only users send anything."""
     plan = Plan(
         relays=relay(module_receiver.port),
+        queue={"shards": 2},
         door={
             "relay_clients": "-",
             "authtypes": "plain | login | cram_md5 | scram_sha_256",
@@ -157,6 +160,18 @@ def test_only_the_own_address_may_be_sent_with(server: Server) -> None:
     with smtplib.SMTP("127.0.0.1", server.port, timeout=DEADLINE) as client:
         client.login(USER, PASSWORD)
         assert client.mail("bob@origin.test")[0] == 553
+
+
+def test_a_guesser_has_no_more_tries_with_more_shards(server: Server) -> None:
+    guess = b64encode(b"\0nobody\0guess").decode()
+    codes = []
+    for _ in range(MOST_OF_CLIENT + 1):
+        with smtplib.SMTP(
+            "127.0.0.1", server.port, timeout=DEADLINE, source_address=("127.0.0.2", 0)
+        ) as client:
+            client.ehlo()
+            codes.append(client.docmd("AUTH", f"PLAIN {guess}")[0])
+    assert codes == [535] * MOST_OF_CLIENT + [421]
 
 
 def test_neither_log_nor_files_have_a_password(server: Server) -> None:

@@ -28,6 +28,8 @@ class Role:
     """What all have used of the rates of delivery."""
     quotas: UsedRates
     """What all have used of the quotas of listeners."""
+    failures: UsedRates
+    """Failed logins at all."""
     alive: int
     """Descriptor: `supervisor.Part.alive`."""
     owners: Sequence[Path]

@@ -117,7 +117,7 @@ class SharedLimit(Limit):
 
     def wait(self, recipients: int, now: int) -> int:
         """See `Limit`."""
-        ahead = max(self._used.until(self._name) - now * _NS, 0)
+        ahead = self._used.ahead(self._name, now * _NS)
         short = ahead + self._ns(recipients - self.burst)
         return -(-short // _NS) if short > 0 else 0
 

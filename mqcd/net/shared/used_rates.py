@@ -3,7 +3,7 @@
 For each rate one number lies in memory that all have mapped: the time at which all that was used has been
 regained. To use some of the rate is to move that time on. Writers take turns by a lock that the kernel
 gives up when its holder ends. A place whose time has passed is free for another rate. Where all places for a
-name are taken, two rates share one: then less goes than allowed, never more.
+name are taken, it shares one of another: then less goes than allowed, never more.
 """
 
 from __future__ import annotations
@@ -14,32 +14,30 @@ import mmap
 import os
 from collections.abc import Iterator
 
-_PLACES = 1 << 14
+PLACES = 1 << 14
 _NEAR = 16
 """Places that one name may take."""
 _OCTETS = 16
 
 
-def make() -> int:
-    """A descriptor to be inherited by all processes. Raises OSError."""
+def make(places: int = PLACES) -> int:
+    """A descriptor to be inherited by all processes; memory is needed for places in use. Raises OSError."""
     fd = os.memfd_create("mqcd-rates", os.MFD_CLOEXEC)
-    os.ftruncate(fd, _PLACES * _OCTETS)
+    os.ftruncate(fd, places * _OCTETS)
     return fd
 
 
 class UsedRates:
     """One process's view. No other copy of the descriptor may be closed while it is used."""
 
-    def __init__(self, fd: int, places: int = _PLACES) -> None:
+    def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._count = places
-        self._numbers = memoryview(mmap.mmap(fd, _PLACES * _OCTETS)).cast("Q")
+        self._numbers = memoryview(mmap.mmap(fd, 0)).cast("Q")
+        self._count = len(self._numbers) // 2
 
-    def until(self, name: str) -> int:
-        """When all that was used of a rate has been regained, in monotonic ns."""
-        key = _key(name)
-        numbers = self._numbers
-        return next((numbers[at + 1] for at in self._places(key) if numbers[at] == key), 0)
+    def ahead(self, name: str, now: int) -> int:
+        """How long it takes until all that was used of a rate is regained, in ns."""
+        return max(self._numbers[self._find(_key(name), now) + 1] - now, 0)
 
     def use(self, name: str, ns: int, now: int) -> None:
         """Use as much as is regained in `ns`."""
@@ -47,7 +45,9 @@ class UsedRates:
         numbers = self._numbers
         fcntl.lockf(self._fd, fcntl.LOCK_EX, 1)
         try:
-            at = self._place(key, now)
+            at = self._find(key, now)
+            if numbers[at + 1] <= now:
+                numbers[at] = key
             numbers[at + 1] = max(numbers[at + 1], now) + ns
         finally:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1)
@@ -65,7 +65,8 @@ class UsedRates:
         finally:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1)
 
-    def _place(self, key: int, now: int) -> int:
+    def _find(self, key: int, now: int) -> int:
+        """The place of a name; else the first free one, or the one that it shares."""
         numbers = self._numbers
         free = None
         for at in self._places(key):
@@ -73,11 +74,7 @@ class UsedRates:
                 return at
             if free is None and numbers[at + 1] <= now:
                 free = at
-        if free is None:
-            return next(iter(self._places(key)))
-        numbers[free + 1] = 0
-        numbers[free] = key
-        return free
+        return next(self._places(key)) if free is None else free
 
     def _places(self, key: int) -> Iterator[int]:
         return (2 * ((key + step) % self._count) for step in range(_NEAR))

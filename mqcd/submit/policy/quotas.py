@@ -155,7 +155,7 @@ class Quotas:
                 rate: Rate | None = getattr(quota, what)
                 if rate is None:
                     continue
-                ahead = max(self._used.until(f"{name} {what}") - now, 0)
+                ahead = self._used.ahead(f"{name} {what}", now)
                 short = ahead + _cost(rate, amount) > rate.per * _NS
                 if short and (ahead or what != "octets"):
                     return _refusal(quota, what, rate)

@@ -1,10 +1,13 @@
-"""What all listeners of one process share for logins: the threads, the failures, the directories of users."""
+"""What all listeners share for logins: failures; within a process also the threads and the files of users."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 
-from mqcd.submit.auth.failures import Failures
+from mqcd.core.ports import UsedRates as UsedRatesPort
+from mqcd.net.shared.used_rates import UsedRates, make
+from mqcd.submit.auth.failures import PLACES, Failures
 from mqcd.submit.users.checking import Checker
 from mqcd.submit.users.directory import Directory
 
@@ -12,10 +15,16 @@ from mqcd.submit.users.directory import Directory
 class Logins:
     """One for a process."""
 
-    def __init__(self) -> None:
-        self.failures = Failures()
+    def __init__(self, used: UsedRatesPort | None = None) -> None:
+        """`used`: what failures are counted in, None = here alone."""
+        self._used = used
         self._checker = Checker()
         self._directories: dict[Path, Directory] = {}
+
+    @cached_property
+    def failures(self) -> Failures:
+        """Who has failed to log in."""
+        return Failures(self._used or UsedRates(make(PLACES)))
 
     def directory(self, path: Path) -> Directory:
         """The users in this file, the same for all listeners; empty until it is loaded."""

@@ -11,6 +11,7 @@ import pytest
 from mqcd.config.settings import AuthType, ListenerSslSettings, SenderRightSettings
 from mqcd.core.ports import Refusal
 from mqcd.core.smtp.reply import Reply
+from mqcd.net.shared.used_rates import UsedRates, make
 from mqcd.submit.auth.failures import MOST_OF_CLIENT, MOST_OF_USER, Failures
 from mqcd.submit.auth.login import MOST_IN_SESSION, Access
 from mqcd.submit.auth.senders import Senders
@@ -58,7 +59,7 @@ class Desk:
         **settings: Any,
     ) -> None:
         self.refusals: list[Refusal] = []
-        self.failures = failures or Failures()
+        self.failures = failures or Failures(UsedRates(make()))
         made = server(**settings)
         access = Access(
             types=types,
@@ -215,7 +216,7 @@ def test_mandatory_login_comes_before_mail() -> None:
 
 
 def test_failures_end_a_session_and_then_block_the_client() -> None:
-    failures = Failures()
+    failures = Failures(UsedRates(make()))
     desk = Desk(failures=failures)
     for number in range(MOST_OF_CLIENT):
         if number % MOST_IN_SESSION == 0:
@@ -230,7 +231,7 @@ def test_failures_end_a_session_and_then_block_the_client() -> None:
 
 
 def test_a_user_that_is_guessed_at_is_blocked_for_strangers() -> None:
-    failures = Failures()
+    failures = Failures(UsedRates(make()))
     Desk(failures=failures, client="198.51.100.1").say(EHLO, GOOD)
     for number in range(MOST_OF_USER):
         failures.failed(f"203.0.113.{number}", "user", 1)
