@@ -67,6 +67,17 @@ async def bind(interface: str, port: int, *, shared: bool = False) -> Sequence[s
     return sockets
 
 
+async def give_protocol(connection: socket.socket, make: MakeProtocol) -> bool:
+    """Give an accepted connection the protocol of `make`; False where it is gone already, and closed here."""
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(make, connection)
+    except OSError as error:
+        log.debug("a client disconnected at once: %s", error)
+        connection.close()
+        return False
+    return True
+
+
 class Acceptor:
     """Accepts from `sockets`, which are its own, from `listen` until `close`."""
 
@@ -164,8 +175,4 @@ class ProtocolServer:
         task.add_done_callback(self._opening.discard)
 
     async def _open(self, connection: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(self._make, connection)
-        except OSError as error:
-            log.debug("a client disconnected at once: %s", error)
-            connection.close()
+        await give_protocol(connection, self._make)

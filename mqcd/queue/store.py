@@ -29,7 +29,7 @@ from mqcd.eventlog.history import History
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.admission import Admission
 from mqcd.queue.checkpoint.checkpointer import Checkpointer
-from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
+from mqcd.queue.disk.reserve import or_with_reserve
 from mqcd.queue.disk.space import Space
 from mqcd.queue.memory.figures import Figures
 from mqcd.queue.memory.shard_state import Options, Shard
@@ -101,15 +101,10 @@ class ClusterStore:
         if settings.read_only:
             raise StoreUnavailable(READ_ONLY)
         try:
-            await self._recover()
+            roots = settings.rootpath, settings.spool.rootpath
+            await or_with_reserve(self._disk, *roots, self._recover, self._recover)
         except OSError as error:
-            paths = reserve_paths(settings.rootpath, settings.spool.rootpath)
-            if not (wants_room(error) and give_up(self._disk, paths)):
-                raise StoreUnavailable(f"the queue cannot be opened: {describe(error)}") from error
-            try:
-                await self._recover()
-            except OSError as again:
-                raise StoreUnavailable(f"the queue cannot be opened: {describe(again)}") from again
+            raise StoreUnavailable(f"the queue cannot be opened: {describe(error)}") from error
 
     async def _recover(self) -> None:
         recovered = await recover(self._options, self._disk, self._clock, self._observer, self._workers)

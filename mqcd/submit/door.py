@@ -35,7 +35,7 @@ from mqcd.core.ports import Clock, MailTaker, Observer, Refusal, Resolver, UsedR
 from mqcd.core.queueing.holding import Holding
 from mqcd.core.smtp.reply import Reply
 from mqcd.core.smtp.tracing import Traces
-from mqcd.net.listening import Acceptor, Take, bind
+from mqcd.net.listening import Acceptor, Take, bind, give_protocol
 from mqcd.net.securing.server import ListenerTls
 from mqcd.submit.esmtp.caller import STRANGER, Caller
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
@@ -349,13 +349,8 @@ class Door:
         self._begin(self._open(session, connection))
 
     async def _open(self, session: Session, connection: socket.socket) -> None:
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: session, connection)
-        except OSError as error:
-            log.debug("from %s: disconnected before the greeting: %s", session.client, error)
-            connection.close()
-            if session not in self._sessions:
-                self._forget(session)
+        if not await give_protocol(connection, lambda: session) and session not in self._sessions:
+            self._forget(session)
 
     async def _await_empty(self, grace: int) -> None:
         waiters = [asyncio.ensure_future(self._clock.sleep(grace)), asyncio.ensure_future(self._empty.wait())]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from mqcd.core.errors import IllegalTransition
+from mqcd.core.states import following
 
 
 class State(Enum):
@@ -69,7 +69,4 @@ TABLE: Mapping[State, Mapping[Event, State]] = {
 
 def after(state: State, event: Event) -> State:
     """The state that follows. Raises IllegalTransition."""
-    following = TABLE[state].get(event)
-    if following is None:
-        raise IllegalTransition(f"{event.name} of a worker in state {state.name}")
-    return following
+    return following(TABLE, state, event, "worker")

@@ -14,9 +14,9 @@ from enum import Enum
 
 from mqcd.config.kinds.fields import RateKind
 from mqcd.config.settings import Rate
-from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Recipient
 from mqcd.core.ports import UsedRates
+from mqcd.core.states import following
 from mqcd.core.value import value
 from mqcd.deliver.lanes.jobs import Job, JobQueue
 from mqcd.deliver.lanes.outside import PROBE_GRACE_MS, Share, Suspension
@@ -193,19 +193,14 @@ class Lane:
 
     def on(self, event: Event) -> None:
         """Change the condition. Raises IllegalTransition."""
-        following = CONDITIONS[self.condition].get(event)
-        if following is None:
-            raise IllegalTransition(f"{event.name} in condition {self.condition.name}")
-        if following is not self.condition:
-            self.condition = following
-            self.suspended = following in SUSPENDED
+        condition = following(CONDITIONS, self.condition, event, self.name)
+        if condition is not self.condition:
+            self.condition = condition
+            self.suspended = condition in SUSPENDED
 
     def move(self, move: Move) -> None:
         """Change the standing. Raises IllegalTransition."""
-        following = STANDINGS[self.standing].get(move)
-        if following is None:
-            raise IllegalTransition(f"{move.name} in standing {self.standing.name}")
-        self.standing = following
+        self.standing = following(STANDINGS, self.standing, move, self.name)
 
     def has_room(self, recipients: int) -> bool:
         """Whether no more of them wait here than connections are at work, with so many more."""

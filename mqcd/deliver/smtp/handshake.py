@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mqcd.config.settings import TlsPolicy
-from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Phase
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.states import following
 from mqcd.deliver.smtp import auth
 from mqcd.deliver.smtp.exchange import Options, Step
 from mqcd.deliver.smtp.replies import RawReply, ReplyReader
@@ -136,10 +136,7 @@ class Handshake:
 
     def on(self, event: Event) -> None:
         """Change the state. Raises IllegalTransition."""
-        following = STATES[self.state].get(event)
-        if following is None:
-            raise IllegalTransition(f"{event.name} in state {self.state.name}")
-        self.state = following
+        self.state = following(STATES, self.state, event, "handshake")
 
     def tls_started(self) -> State:
         """TLS stands: what the server offered before does not count (RFC 3207, 4.2)."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from mqcd.core.errors import StoreUnavailable
 from mqcd.disk.durable import Disk, describe
 
 log = logging.getLogger(__name__)
@@ -20,6 +22,9 @@ log = logging.getLogger(__name__)
 RESERVE = "reserve"
 """Name of the file, below each root."""
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+Done = TypeVar("Done")
 
 
 class Reserve:
@@ -71,3 +76,19 @@ def give_up(disk: Disk, paths: Sequence[Path]) -> bool:
         except OSError as error:
             log.error("the reserve file cannot be removed: %s", describe(error))
     return gone
+
+
+async def or_with_reserve(
+    disk: Disk,
+    queue_root: Path,
+    spool_root: Path,
+    work: Callable[[], Awaitable[Done]],
+    again: Callable[[], Awaitable[Done]],
+) -> Done:
+    """Do `work`; `again` where it found no room and a reserve file went. Raises what the last one raises."""
+    try:
+        return await work()
+    except (OSError, StoreUnavailable) as error:
+        if not (wants_room(error) and give_up(disk, reserve_paths(queue_root, spool_root))):
+            raise
+    return await again()

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.errors import DecodeError
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.transition import unknown
@@ -38,7 +38,7 @@ from mqcd.disk.durable import describe
 from mqcd.queue.clusters.file import check_version
 from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.clusters.reading import entry_of
-from mqcd.queue.disk.reserve import give_up, reserve_paths, wants_room
+from mqcd.queue.disk.reserve import or_with_reserve
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import (
     ALIVE,
@@ -304,14 +304,13 @@ def _begun(shard: Shard, glance: Glance) -> JournalEntry:
 async def _with_reserve(shard: Shard, work: Callable[[], Awaitable[Done]]) -> Done:
     """Do `work`; once more when it finds no room and a reserve file went, after the journal tried a new
     segment, if it was the journal's."""
-    try:
-        return await work()
-    except (OSError, StoreUnavailable) as error:
-        if not (wants_room(error) and give_up(shard.disk, reserve_paths(shard.queue_root, shard.spool_root))):
-            raise
+
+    async def again() -> Done:
         mended = asyncio.Event()
         shard.journal.trouble.when_certain(mended.set)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MENDED_S):
                 await mended.wait()
         return await work()
+
+    return await or_with_reserve(shard.disk, shard.queue_root, shard.spool_root, work, again)

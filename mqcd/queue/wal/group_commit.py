@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Protocol
 
-from mqcd.core.errors import IllegalTransition
 from mqcd.core.ports import Clock
 from mqcd.core.queueing.spid import SpidSource
+from mqcd.core.states import following
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import HEADER_SIZE, Kind
@@ -96,10 +96,7 @@ ENDED = (State.BROKEN, State.CLOSED)
 
 def after(state: State, event: Event) -> State:
     """The state that follows. Raises IllegalTransition."""
-    following = TABLE[event].get(state)
-    if following is None:
-        raise IllegalTransition(f"{event.name} of a journal in state {state.name}")
-    return following
+    return following(TABLE, event, state, "journal")
 
 
 # As globals: on Python 3.11 an attribute of an Enum takes ten times as long.

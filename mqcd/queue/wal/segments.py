@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 from pathlib import Path
 
-from mqcd.core.errors import IllegalTransition
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Recipient
+from mqcd.core.states import following
 from mqcd.queue.format import filenames as names
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import Locator, salt
@@ -134,12 +134,12 @@ class JournalEntry:
         self.offset = 0
         self.length = 0
 
+    def __str__(self) -> str:
+        return f"{self.spid:016X}/{self.qid}"
+
     def on(self, event: Event) -> None:
         """Change the state. Raises IllegalTransition."""
-        following = TABLE[event].get(self.state)
-        if following is None:
-            raise IllegalTransition(f"{event.name} of {self.spid:016X}/{self.qid} in state {self.state.name}")
-        self.state = following
+        self.state = following(TABLE, event, self.state, self)
 
     @property
     def resting(self) -> bool:
@@ -215,12 +215,12 @@ class Segment:
         """Whether it never held a durable frame."""
         return self.end == segment_header.HEADER_SIZE
 
+    def __str__(self) -> str:
+        return f"segment {self.number}"
+
     def on(self, event: SegmentEvent) -> None:
         """Change the state. Raises IllegalTransition."""
-        following = SEGMENT_TABLE[event].get(self.state)
-        if following is None:
-            raise IllegalTransition(f"{event.name} of segment {self.number} in state {self.state.name}")
-        self.state = following
+        self.state = following(SEGMENT_TABLE, event, self.state, self)
 
     @property
     def retired(self) -> bool:

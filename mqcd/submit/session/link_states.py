@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from mqcd.core.errors import IllegalTransition
+from mqcd.core.states import following
 
 SESSION_MS = 3_600_000
 """Maximum length of a session; a message under way may finish."""
@@ -64,10 +64,7 @@ TABLE: Mapping[Event, Mapping[Link, Link]] = {
 
 def after(link: Link, event: Event) -> Link:
     """The state that follows. Raises IllegalTransition."""
-    following = TABLE[event].get(link)
-    if following is None:
-        raise IllegalTransition(f"{event.name} of a connection in state {link.name}")
-    return following
+    return following(TABLE, event, link, "connection")
 
 
 class Overdue(Enum):
