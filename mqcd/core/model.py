@@ -298,6 +298,7 @@ class Action(Word):
     BOUNCE = "bounce"
     REDIRECT = "redirect"
     RESCHEDULE = "reschedule"
+    RETRY = "retry"
     UNDO = "undo"
 
 
@@ -314,7 +315,7 @@ class Batch:
     """Who asked for it, as `uid:1000`."""
     reason: str = ""
     until: int = 0
-    """Of a removal or a bounce the end of its grace, of a reschedule the due time, ms."""
+    """Of a removal or a bounce the end of its grace, of a reschedule or a retry the due time, ms."""
     target: str = ""
     """Of a redirection the new address, or a next hop as `host:port`; of an undo the batch."""
     report: bool = False

@@ -12,7 +12,6 @@ from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.effects import Effects, Replies
 from mqcd.daemon.control.actions.ruling import Ruling
 from mqcd.daemon.control.resolving import Resolving
-from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.control.switches import Part, Switches
 from mqcd.daemon.derived import own_names
 from mqcd.daemon.host.descriptors import Shares
@@ -21,6 +20,7 @@ from mqcd.daemon.shards.role import Role
 from mqcd.daemon.storing import ServedStore
 from mqcd.deliver.service import Deliverer
 from mqcd.net.dialer import SystemDialer
+from mqcd.ops.log.log import LogEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ def make_rules(
     book = RuleBook(rules_path(settings), clock, effects)
     deliverer.on_effect(Replies(book, clock, log_event))
     batches.reach, batches.pending = deliverer.act, deliverer.standing.pending
+    batches.probe = deliverer.probe
     batches.resolve = Resolving(parts.store, lambda: deliverer.router)
     return Rules(book, effects, Ruling(book, deliverer, batches, clock, log_event))
 

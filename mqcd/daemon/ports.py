@@ -16,13 +16,13 @@ from mqcd.core.ports import Clock
 from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.companions.companions import Companions, companions_of
 from mqcd.daemon.control.pages import Pages
-from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.derived import ops_hosts
 from mqcd.daemon.listeners.local import LocalMail
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.shards.role import Role
 from mqcd.net.control.socket_file import AT_ONCE, ControlSocket
 from mqcd.ops.http.server import HttpServer
+from mqcd.ops.log.log import LogEvent
 from mqcd.submit.door import Door
 
 _STARTING = Reply(code=451, status="4.3.2", text="Server is starting, try again in a moment")

@@ -37,6 +37,7 @@ CHANGES = [
     (Action.REDIRECT, {"target": "other@w.example"}, Verb.REDIRECTED),
     (Action.REDIRECT, {"target": "relay.example:26"}, Verb.REDIRECTED),
     (Action.RESCHEDULE, {}, Verb.RESCHEDULED),
+    (Action.RETRY, {}, Verb.RESCHEDULED),
 ]
 
 
@@ -114,6 +115,26 @@ async def test_a_reschedule_lies_no_further_ahead_than_a_retry(store: QueueStore
     due = store.next_due()
     assert due is not None
     assert due < post.clock.now() + 100 * HOUR
+
+
+async def test_a_retry_makes_mail_due_and_an_undo_restores_its_time(store: QueueStore, post: Post) -> None:
+    await post.send("a@x.example")
+    due = post.clock.now() + HOUR
+    await post.settle(deferred(due), *await post.claim_all())
+    order = batch(Action.RETRY, post, until=post.clock.now())
+    assert await carry_out(store, order) == (1, 0)
+    assert store.next_due() == post.clock.now()
+    assert await carry_out(store, batch(Action.UNDO, post, id=UNDONE, target=order.id)) == (1, 0)
+    assert await post.claim_all() == []
+    assert store.next_due() == due
+    assert await carry_out(store, replace(order, id="retry-2")) == (1, 0)
+    [claimed] = await post.claim_all()
+    assert (claimed.due, claimed.area) == (post.clock.now(), Area.DEFERRED)
+    # It is still under way when its mail is deferred again.
+    await post.settle(deferred(due), claimed)
+    assert await carry_out(store, replace(order, id="retry-2")) == (0, 0)
+    assert await carry_out(store, batch(Action.UNDO, post, id=UNDONE, target="retry-2")) == (0, 0)
+    assert await carry_out(store, replace(order, id="retry-3")) == (1, 0)
 
 
 async def test_what_is_in_flight_is_passed_over(store: QueueStore, post: Post) -> None:

@@ -9,15 +9,12 @@ from tests.e2e.kit import mail
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.receivers import Receiver
 from tests.e2e.kit.server import Server
-from tests.e2e.kit.waiting import DEADLINE
 
 COUNT = 60
 
 
-def retry(server: Server, **selection: str) -> dict[str, object]:
-    status, text = server.control.post("/v1/retry", selection, DEADLINE)
-    assert status == 200, text
-    done: dict[str, object] = json.loads(text)
+def retry(server: Server, *words: str) -> dict[str, object]:
+    done: dict[str, object] = json.loads(server.command("queue", "retry", "--json", *words))
     return done
 
 
@@ -40,7 +37,7 @@ def test_mail_goes_out_after_an_outage(
     server.metric("mqcd_destinations_suspended", 2)
 
     server.events("connect-failed", 2)
-    assert retry(server, domain="dead.test")["matched"] == COUNT
+    assert retry(server, "--domain", "dead.test")["matched"] == COUNT
     # Still dead: one recipient was the probe, and no other was tried.
     server.event("retry", domain="dead.test")
     server.events("connect-failed", 3)
@@ -48,7 +45,7 @@ def test_mail_goes_out_after_an_outage(
 
     dead.follow()
     words = ("--domain", "*.TEST", "--recipient", "d*", "--reason", "it is back")
-    done = json.loads(server.command("queue", "retry", "--json", *words))
+    done = retry(server, *words)
     assert done["matched"] == COUNT
     for number in range(COUNT):
         dead.to(f"d{number}@dead.test")

@@ -109,7 +109,7 @@ def test_a_queue_of_one_shard_gets_more_at_a_restart(
     sent += len(more.acknowledged.all())
     server.metric("mqcd_queue_recipients{deferred}", sent)
     later.follow()
-    assert server.control.post("/v1/retry", {}, 30)[0] == 200
+    server.command("queue", "retry")
     for recipient in [*load.acknowledged.all(), *more.acknowledged.all()]:
         later.to(recipient)
     assert stopped(server).unfinished() == set()
@@ -299,7 +299,8 @@ def test_fewer_shards_empty_the_others(make_server: MakeServer, make_receiver: M
     server.write(plan(later.port, 1))
     server.launch()
     server.events("ready", SHARDS)
-    poll(lambda: server.control.post("/v1/retry", {}, 30)[0] == 200 or None, "a retry of all")
+    ask = {"action": "retry"}
+    poll(lambda: server.control.post("/v1/batch", ask, 30)[0] == 200 or None, "a retry of all")
     for recipient in load.acknowledged.all():
         later.to(recipient)
     ledger = stopped(server)
@@ -334,7 +335,7 @@ def test_a_shard_is_moved_while_stopped(make_server: MakeServer, make_receiver: 
     later.follow()
     server.start()
     assert recipients(server) == sent
-    assert server.control.post("/v1/retry", {}, 30)[0] == 200
+    server.command("queue", "retry")
     assert {line["by"] for line in server.events("retry", 2)} == {f"uid:{os.getuid()}"}
     for recipient in load.acknowledged.all():
         later.to(recipient)
@@ -358,16 +359,16 @@ def test_a_shard_is_moved_while_stopped(make_server: MakeServer, make_receiver: 
     assert not (queue / "MANIFEST").exists()
 
 
-def test_a_retry_is_one_batch_with_one_limit(make_server: MakeServer, make_receiver: MakeReceiver) -> None:
+def test_a_batch_has_one_limit_for_all_shards(make_server: MakeServer, make_receiver: MakeReceiver) -> None:
     later = make_receiver("*=450 4.2.1 later")
     server = make_server(plan(later.port, retry_delays="1h")).start()
     with Load(server.port, 6, content) as load:
         load.more(30)
     sent = len(load.acknowledged.all())
     server.metric("mqcd_queue_recipients{deferred}", sent)
-    status, text = server.control.post("/v1/retry", {"limit": 7, "dry_run": True}, 30)
-    assert (status, '"matched":7' in text) == (200, True)
-    status, text = server.control.post("/v1/retry", {"no": 1}, 30)
+    done = json.loads(server.command("queue", "retry", "--limit", "7", "--json"))
+    assert (done["matched"], done["changed"]) == (7, 7)
+    status, _ = server.control.post("/v1/batch", {"action": "retry", "selection": {"no": 1}}, 30)
     assert status == 400
     shards = {int(each["spid"], 16) >> 15 & 255 for each in server.queue_ls()}
     assert len(shards) > 1

@@ -1,4 +1,4 @@
-"""`queue hold`, `release`, `remove`, `bounce`, `redirect`, `reschedule`, `undo`: the server does it."""
+"""`queue retry`, `hold` and the other actions: the server carries them out."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _ASK_S = 600
 _POLL_S = 0.2
 _DONE = {
+    "retry": "due now",
     "hold": "held",
     "release": "released",
     "remove": "removed",
@@ -64,7 +65,8 @@ def _summary(action: str, done: Mapping[str, Any], *, dry_run: bool) -> str:
         return _NOTHING_LEFT if action == "undo" else "nothing matches"
     busy = ""
     if done["in_flight"]:
-        busy = f", in flight: {done['in_flight']} (what is not delivered follows)"
+        follows = "being tried" if action == "retry" else "what is not delivered follows"
+        busy = f", in flight: {done['in_flight']} ({follows})"
     if dry_run:
         return f"would be {_DONE[action]}: {done['changed']}{busy}"
     again = "" if action == "undo" else f"; to take it back: mqcd queue undo {done['batch']}"
@@ -77,7 +79,7 @@ def ask_batch(
     """Have the running server do it, and wait for the end. Raises NoAnswer, DecodeError."""
     from mqcd.cli.progress import waiting
     from mqcd.daemon.control.actions.batches import BATCH, BATCHES
-    from mqcd.daemon.control.retrying import Retry
+    from mqcd.daemon.control.selections import selection_fields
     from mqcd.net.clock import SystemClock
     from mqcd.net.control.client import Control
 
@@ -85,7 +87,7 @@ def ask_batch(
     fields = {
         "action": action.value,
         "reason": reason,
-        "selection": Retry(selection=selection).fields(),
+        "selection": selection_fields(selection),
         "dry_run": dry_run,
         **details,
     }
@@ -110,6 +112,20 @@ def _answer(status: int, text: str) -> dict[str, Any]:
         raise NoAnswer(f"the server says: {text.strip()}")
     done: dict[str, Any] = json.loads(text)
     return done
+
+
+@queue.command("retry", short_help="Try waiting mail now.")
+@selects
+@_acts
+@as_json
+@at_place
+def retry(place: Place, /, **chosen: Any) -> None:
+    """Try waiting mail now: all of it, or a selection.
+
+    One recipient probes each suspended destination; the others follow when the probe succeeds. Connections
+    and rates are limited as always.
+    """
+    _carry_out(place, "retry", chosen)
 
 
 @queue.command("hold", short_help="Keep waiting mail back until it is released.")

@@ -154,34 +154,6 @@ def _stat_by(place: Place, by: str, as_json: bool) -> int:
     return 1 if snapshot.left_out else 0
 
 
-@queue.command("retry", short_help="Try waiting mail now.")
-@selects
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--reason", metavar="TEXT", default="", help="Reason, for the server's log.")
-@as_json
-@at_place
-def retry(place: Place, /, dry_run: bool, reason: str, as_json: bool, **chosen: Any) -> None:
-    """Make the running server try waiting mail now: all of it, or a selection.
-
-    One recipient probes each suspended destination; the others follow when the probe succeeds.
-    """
-    from mqcd.daemon.control.retrying import Retry, ask_retry
-    from mqcd.net.clock import SystemClock
-
-    selection = selection_of(SystemClock().now(), **chosen)
-    control = place.load().settings.ops.control.path
-    done = ask_retry(control, Retry(selection=selection, dry_run=dry_run, reason=reason))
-    if as_json:
-        click.echo(json_line(done), nl=False)
-    elif not done["matched"]:
-        click.echo("nothing waits" if selection.everything else "nothing matches", err=True)
-    elif dry_run:
-        click.echo(f"waiting: {done['matched']}")
-    else:
-        text = f"due now: {done['matched']}, brought forward: {done['changed']}"
-        click.echo(f"{text} (batch {done['batch']})")
-
-
 message_argument = click.argument("spid", callback=_spid)
 """The message that a command is for."""
 

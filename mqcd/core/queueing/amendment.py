@@ -23,6 +23,7 @@ APPLIES_TO: Mapping[Action, frozenset[Area]] = {
     Action.BOUNCE: _UNDELIVERED,
     Action.REDIRECT: _UNDELIVERED,
     Action.RESCHEDULE: _WAITING,
+    Action.RETRY: _WAITING,
     Action.UNDO: _UNDELIVERED | {Area.REMOVED},
 }
 """The areas whose recipients an action changes."""
@@ -34,6 +35,7 @@ _VERBS = {
     Action.BOUNCE: Verb.REMOVED,
     Action.REDIRECT: Verb.REDIRECTED,
     Action.RESCHEDULE: Verb.RESCHEDULED,
+    Action.RETRY: Verb.RESCHEDULED,
     Action.UNDO: Verb.RESTORED,
 }
 ENDS = frozenset({Action.REMOVE, Action.BOUNCE})
@@ -44,6 +46,8 @@ _KEPT = ("area", "due", "address", "route", "code", "status", "reply", "remote")
 LATEST_MS = (1 << 53) - 1
 """No time of a batch, and no due time that it sets, is later: every store and JSON keep it exactly."""
 _compact = json.JSONEncoder(separators=(",", ":")).encode
+_SPENT = "~"
+"""Before the name of a batch that can no longer be undone."""
 _MOST_HISTORY = 1000
 """Characters of an earlier batch's trace that are kept, so that it can be undone after this one."""
 
@@ -51,6 +55,12 @@ _MOST_HISTORY = 1000
 def batch_of(recipient: Recipient) -> str:
     """The batch that changed it last; "" = none since its last verdict."""
     return recipient.amended.partition(" ")[0]
+
+
+def spent(recipient: Recipient) -> str:
+    """What a verdict leaves of the trace of the last batch: of a retry its name, for that is still under way
+    when its first mail is deferred again, and tries nobody twice."""
+    return f"{_SPENT}{batch_of(recipient)}" if last_action(recipient) is Action.RETRY else ""
 
 
 def last_action(recipient: Recipient) -> Action | None:
@@ -62,7 +72,7 @@ def last_action(recipient: Recipient) -> Action | None:
 def applies(recipient: Recipient, batch: Batch) -> bool:
     """Whether a batch changes this recipient. It changes none twice, and none that came after it."""
     last = batch_of(recipient)
-    if last == batch.id or recipient.area not in APPLIES_TO[batch.action]:
+    if last in (batch.id, f"{_SPENT}{batch.id}") or recipient.area not in APPLIES_TO[batch.action]:
         return False
     if batch.action is Action.UNDO:
         return last == batch.target
@@ -94,6 +104,9 @@ def _changes(recipient: Recipient, batch: Batch) -> dict[str, Any]:
             return _due_at(batch.at if recipient.attempts else 0)
         case Action.RESCHEDULE:
             return _due_at(batch.until)
+        case Action.RETRY:
+            # What is due already keeps its place.
+            return {"due": min(recipient.due, batch.until)}
         case Action.REDIRECT if "@" in batch.target:
             return {"address": batch.target}
         case Action.REDIRECT:

@@ -28,7 +28,7 @@ from mqcd.core.model import (
     Reported,
     Verdict,
 )
-from mqcd.core.queueing.amendment import amended, batch_of, purged
+from mqcd.core.queueing.amendment import amended, batch_of, purged, spent
 from mqcd.core.queueing.holding import Holding, HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
@@ -127,7 +127,7 @@ def unknown(recipient: Recipient, schedule: RetrySchedule, now: int) -> Recipien
     the first time (see `RetrySchedule.after_unknown`). What was held rests for its domain again.
     """
     attempts, unknowns = recipient.attempts + 1, recipient.unknowns + 1
-    counted = replace(recipient, attempts=attempts, unknowns=unknowns, amended="")
+    counted = replace(recipient, attempts=attempts, unknowns=unknowns, amended=spent(recipient))
     if recipient.area is Area.HELD:
         return counted
     return replace(counted, area=Area.DEFERRED, due=schedule.after_unknown(counted, now))
@@ -175,9 +175,12 @@ def with_last_words(recipient: Recipient, verdict: Delivered | Deferred | Bounce
 def _attempted(
     recipient: Recipient, area: Area, due: int, verdict: Deferred | Bounced | Expired
 ) -> Recipient:
-    counted = replace(recipient, area=area, due=due, attempts=recipient.attempts + 1, amended="")
+    attempts = recipient.attempts + 1
     if area is Area.BOUNCES:
-        return with_last_words(counted, verdict)
+        ended = replace(recipient, area=area, due=due, attempts=attempts, amended="")
+        return with_last_words(ended, verdict)
+    left = spent(recipient) if recipient.amended else ""
+    counted = replace(recipient, area=area, due=due, attempts=attempts, amended=left)
     return replace(
         counted,
         code=verdict.reply.code,

@@ -22,12 +22,12 @@ from mqcd.core.ports import Clock, Connection
 from mqcd.core.queueing import calls
 from mqcd.core.queueing.holding import Holding
 from mqcd.daemon.control.asking import Question, ask
-from mqcd.daemon.control.retrying import LogEvent
 from mqcd.deliver.service import Deliverer
 from mqcd.net.control.lending import joined, lend, say_good
 from mqcd.net.shared.balance import Balance
 from mqcd.ops.http.pages import JSON
 from mqcd.ops.http.server import Answer, Request
+from mqcd.ops.log.log import LogEvent
 from mqcd.submit.esmtp.calls import Collect
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from mqcd.config.show import rows
 from mqcd.core.events import format_time
 from mqcd.core.ports import Clock
 from mqcd.daemon.control.api.binding import Given
-from mqcd.daemon.control.retrying import LogEvent
 from mqcd.ops.http.server import Request
+from mqcd.ops.log.log import LogEvent
 
 
 class LeveledLog(Protocol):

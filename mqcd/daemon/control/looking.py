@@ -1,6 +1,6 @@
 """Pages by which commands look into a queue that no other process can read: any but the clustered-file queue.
 
-POST /v1/records, a selection as `retrying` has it, gives a line for each recipient: `+` if it is in flight,
+POST /v1/records, a selection as `selections` has it, gives a line for each recipient: `+` if it is in flight,
 else `-`, then its record. POST /v1/moment gives all of them, and the events that are in no event file, as
 `stores.queue.moment` packs them. POST /v1/unfiled?spid=SPID gives the events of one message that are in no
 event file. POST /v1/content?spid=SPID&at=OFFSET gives the next octets of a message's content, none at its
@@ -17,7 +17,8 @@ from mqcd.core.errors import ContentUnavailable, DecodeError, StoreUnavailable
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import parse_spid
 from mqcd.core.selecting.selection import Selection
-from mqcd.daemon.control.retrying import parse_retry
+from mqcd.daemon.control.actions.orders import fields_in
+from mqcd.daemon.control.selections import parse_selection
 from mqcd.ops.http.server import Answer, Request
 from mqcd.queue.format import record
 from mqcd.stores.queue.moment import IN_FLIGHT, WAITS
@@ -55,7 +56,7 @@ class Looking:
     async def records(self, request: Request) -> Answer:
         """The recipients that are selected."""
         try:
-            selection = parse_retry(request.body).selection
+            selection = parse_selection(fields_in(request))
             lines = [
                 (IN_FLIGHT if self._store.in_flight(each) else WAITS) + record.encode(each)
                 async for each in self._store.scan(selection)

@@ -23,7 +23,6 @@ from mqcd.daemon.control.keeping import Keeping
 from mqcd.daemon.control.live.listening import Listening
 from mqcd.daemon.control.live.tracing import Tracing
 from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, UNFILED, Looking
-from mqcd.daemon.control.retrying import LogEvent, Retrying
 from mqcd.daemon.control.rows import connection_rows, destination_rows, lane_rows, stuck_rows
 from mqcd.daemon.control.switches import Switches
 from mqcd.daemon.derived import suppressions_of
@@ -35,6 +34,7 @@ from mqcd.deliver.service import Deliverer
 from mqcd.ops.http.pages import explain_page, pages
 from mqcd.ops.http.server import Action, Answer, Page, Request
 from mqcd.ops.http.server import Pages as PageTable
+from mqcd.ops.log.log import LogEvent
 from mqcd.ops.metrics.lag import LoopLag
 from mqcd.ops.metrics.metrics import DeliveryFigures, Metrics
 from mqcd.queue.store import ClusterStore
@@ -106,9 +106,7 @@ class Pages:
 
     def _handlers(self) -> Mapping[str, Handler]:
         """By operation."""
-        resolve = self.batches.resolve
-        retrying = Retrying(self.store, self.deliverer, self.clock, self.log_event, resolve)
-        browsing = Browsing(self.store, self.clock, resolve)
+        browsing = Browsing(self.store, self.clock, self.batches.resolve)
         explain = explain_page(self._explain)
         listening = Listening(self.observers.all, self.clock)
         tracing = Tracing(self.doors, self.deliverer, self.clock, self.log_event)
@@ -121,7 +119,6 @@ class Pages:
             "addMessage": Injecting(self.local).add,
             "beginBatch": lambda request, _: self.batches.ask(request),
             "listBatches": self.batches.progress,
-            "retry": lambda request, _: retrying.page(request),
             "listDestinations": lambda _, __: self._destinations(),
             "listLanes": lambda _, __: lane_rows(self.deliverer.lanes()),
             "listStuck": lambda _, __: stuck_rows(self.deliverer.stuck()),

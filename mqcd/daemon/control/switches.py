@@ -24,10 +24,10 @@ from mqcd.core.model import Area
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.control.api.binding import Given
-from mqcd.daemon.control.retrying import MOST_REASON, LogEvent
 from mqcd.deliver.service import Deliverer
 from mqcd.disk.durable import Disk, describe
 from mqcd.ops.http.server import Request
+from mqcd.ops.log.log import MOST_REASON, LogEvent
 from mqcd.report.task import ReportTask
 from mqcd.submit.door import Door
 

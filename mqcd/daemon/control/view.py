@@ -18,7 +18,7 @@ from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, UNFILED
-from mqcd.daemon.control.retrying import Retry
+from mqcd.daemon.control.selections import selection_fields
 from mqcd.daemon.storing import backend_of
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.history import event_needle
@@ -122,7 +122,7 @@ class _ServerReader:
         self._control = control
 
     def items(self, selection: Selection) -> Sequence[Item]:
-        body = self._ask(RECORDS, Retry(selection=selection).fields())
+        body = self._ask(RECORDS, selection_fields(selection))
         lines = body.splitlines(keepends=True)
         return [Item(record.decode(line[1:]), line.startswith(IN_FLIGHT)) for line in lines]
 

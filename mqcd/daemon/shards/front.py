@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -20,15 +19,14 @@ from urllib.parse import urlencode
 from mqcd import __version__
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.queueing.spid import parse_spid, shard_of
-from mqcd.daemon.control.actions.orders import Order, name_of, parse_order
-from mqcd.daemon.control.actions.ruling import RULES, fields_in
+from mqcd.daemon.control.actions.orders import Order, fields_in, name_of, parse_order
+from mqcd.daemon.control.actions.ruling import RULES
 from mqcd.daemon.control.api.binding import Given, Handler, Missing, bind, refused
 from mqcd.daemon.control.api.openapi import describe
 from mqcd.daemon.control.api.operation import EVENTS, LINES
 from mqcd.daemon.control.api.table import TABLE
 from mqcd.daemon.control.asking import ACT_S, ASK_S, Question, Reply, ask, begin, merged, read_whole
 from mqcd.daemon.control.browsing import ROWS
-from mqcd.daemon.control.retrying import parse_retry
 from mqcd.daemon.shards import merging
 from mqcd.daemon.shards.division import control_path
 from mqcd.net.clock import SystemClock
@@ -66,7 +64,6 @@ class Front:
     def __init__(self, control: Path, shards: Sequence[int]) -> None:
         """`control`: the server's control socket, beside which each shard has its own."""
         self._paths = {shard: control_path(control, shard) for shard in shards}
-        self._retrying = asyncio.Lock()
         self._pausing = asyncio.Lock()
         self._merger = Merger()
         self._merging = asyncio.Lock()
@@ -91,7 +88,6 @@ class Front:
             "addMessage": self._add_message,
             "beginBatch": self._batch,
             "listBatches": self._batches,
-            "retry": self._retry,
             "listDestinations": self._merged(lambda found: merging.destinations(_rows(found))),
             "listLanes": self._merged(lambda found: sorted(_rows(found), key=lambda row: -row["waiting"])),
             "listStuck": self._merged(lambda found: sorted(_rows(found), key=lambda row: -row["since_ms"])),
@@ -244,30 +240,6 @@ class Front:
         if silent:
             raise Unanswered(silent)
         raise Missing("no recipient of this message is in the queue")
-
-    async def _retry(self, request: Request, _: Given) -> object:
-        """Each shard in turn, as one batch; a limit holds for all."""
-        retry = parse_retry(request.body, live=True)
-        limit = retry.selection.limit
-        batch, matched, changed = None, 0, 0
-        retry = replace(retry, batch=secrets.token_hex(8).upper())
-        silent: dict[int, Reply] = {}
-        async with self._retrying:
-            for shard, path in self._paths.items():
-                left = None if limit is None else limit - matched
-                part = replace(retry, selection=replace(retry.selection, limit=left))
-                reply = await ask(path, _passed_on(request, json.dumps(part.fields()).encode()))
-                if not reply.good:
-                    silent[shard] = reply
-                    continue
-                done = json.loads(reply.body)
-                batch = batch or done["batch"]
-                matched += done["matched"]
-                changed += done["changed"]
-        if silent:
-            more = f"in the other shards {matched} recipients match, and {changed} become due"
-            raise Unanswered(silent, more)
-        return {"batch": batch, "matched": matched, "changed": changed}
 
     async def _batch(self, request: Request, _: Given) -> object:
         """Every shard takes its part of a batch, by one name; all of them carry it out. One that does not

@@ -16,7 +16,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from mqcd.config.settings import LogFormat, LogLevel, LogSettings
 from mqcd.core.events import format_time
@@ -45,6 +45,16 @@ _OWN = "mqcd"
 
 Event = Callable[[], Fields]
 """An event that is not rendered yet."""
+
+
+MOST_REASON = 200
+"""Characters of an operator's reason that are kept."""
+
+
+class LogEvent(Protocol):
+    """Writes one event to the log."""
+
+    def __call__(self, event: str, **fields: str | int) -> None: ...
 
 
 class Log(logging.Handler):

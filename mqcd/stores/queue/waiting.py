@@ -33,7 +33,8 @@ class Waiting:
         self._kept = 0
         """Turns since the last that was kept from urgent mail."""
         self._due: list[tuple[int, Key]] = []
-        self._later: dict[Key, Recipient] = {}
+        self._later: dict[Key, tuple[int, Recipient]] = {}
+        """With the time from which each can be claimed: a row of the heap with another time says nothing."""
         self._bounces: dict[Key, Recipient] = {}
         self._at_rest: dict[Key, Recipient] = {}
         """Held and removed ones."""
@@ -46,7 +47,7 @@ class Waiting:
     def __iter__(self) -> Iterator[Recipient]:
         """Those of incoming and deferred."""
         yield from self._new.values()
-        yield from self._later.values()
+        yield from (recipient for _, recipient in self._later.values())
 
     @property
     def has_new(self) -> bool:
@@ -73,7 +74,7 @@ class Waiting:
             self._put_off(recipient, recipient.due)
 
     def _put_off(self, recipient: Recipient, due: int) -> None:
-        self._later[recipient.key] = recipient
+        self._later[recipient.key] = due, recipient
         heapq.heappush(self._due, (due, recipient.key))
 
     def claim(
@@ -120,7 +121,7 @@ class Waiting:
             self._kept = (self._kept + 1) % KEPT_FROM_URGENT
             first, second = (self._urgent, self._order) if self._kept else (self._order, self._urgent)
             return self._next_new(first, second)
-        return self._later.pop(heapq.heappop(self._due)[1]) if due else None
+        return self._later.pop(heapq.heappop(self._due)[1])[1] if due else None
 
     def _next_new(
         self, first: ByTenant[_Row], second: ByTenant[_Row], take: Take | None = None
@@ -130,9 +131,14 @@ class Waiting:
         return self._new.pop(row.pop()) if row is not None else None
 
     def _next_later(self) -> int | None:
-        while self._due and self._due[0][1] not in self._later:
+        while self._due and not self._counts(*self._due[0]):
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
+
+    def _counts(self, due: int, key: Key) -> bool:
+        """Whether a row of the heap is that of a recipient that waits."""
+        kept = self._later.get(key)
+        return kept is not None and kept[0] == due
 
     def claim_bounces(self, room: int) -> list[Recipient]:
         """At most `room`, the longest waiting first."""
@@ -203,16 +209,17 @@ class Waiting:
 
         Returns how many were later; `dry_run`: only that.
         """
-        changed = 0
-        due: list[tuple[int, Key]] = []
-        for at, key in self._due:
-            late = at > latest and (keys is None or key in keys)
-            changed += late
-            due.append((latest if late else at, key))
+        late = [
+            (key, recipient)
+            for key, (at, recipient) in self._later.items()
+            if at > latest and (keys is None or key in keys)
+        ]
         if not dry_run:
-            heapq.heapify(due)
-            self._due = due
-        return changed
+            for key, recipient in late:
+                self._later[key] = latest, recipient
+            self._due = [(at, key) for key, (at, _) in self._later.items()]
+            heapq.heapify(self._due)
+        return len(late)
 
 
 class _Row:

@@ -107,7 +107,7 @@ async def test_what_is_for_commands_is_not_on_the_port(tmp_path: Path) -> None:
             "/v1/destinations",
             "/v1/stuck",
             "/v1/explain?q=a@example.com",
-            "/v1/retry",
+            "/v1/batches",
         ):
             assert (await asyncio.to_thread(fetch, house.server.ops_port, path))[0] == 404
         assert (await house.get("/v1/lanes"))[0] == 200

@@ -24,7 +24,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
-from mqcd.core.model import Amended, Area, Batch, Purged, Recipient, Settlement
+from mqcd.core.model import Action, Amended, Area, Batch, Purged, Recipient, Settlement
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.amendment import ENDS, applies, batch_of
 from mqcd.core.queueing.spid import format_spid
@@ -43,10 +43,11 @@ from mqcd.daemon.control.actions.orders import (
 )
 from mqcd.daemon.control.api.binding import Given, Missing
 from mqcd.daemon.control.resolving import Resolve, as_it_is
-from mqcd.daemon.control.retrying import LogEvent
+from mqcd.daemon.control.selections import selection_fields
 from mqcd.disk.durable import Disk, describe
 from mqcd.ops.http.pages import JSON
 from mqcd.ops.http.server import Answer, Request
+from mqcd.ops.log.log import MOST_REASON, LogEvent
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ _AGAIN_MS = 1000
 """How long after a failure of the store it is asked again."""
 _PURGE_MS = 5000
 """How often ended graces are looked for."""
+MOST_PROBED = 10_000
+"""Lane keys that a probe is asked for by name; with more of them all are probed."""
 _PURGED_AT_ONCE = 500
 _PURGE_RESTS = 4
 """So many times as long as a part of it took a purge rests."""
@@ -93,6 +96,8 @@ class Batches:
         self._noting = asyncio.Lock()
         self.reach: Reach = lambda _keys, _batch, _selection: None
         """Has a batch reach recipients in flight. Set where mail is delivered."""
+        self.probe: Callable[[Collection[str] | None], None] = lambda _keys: None
+        """Has suspended destinations of mail with these lane keys (None = all) tried. Set as well."""
         self.resolve: Resolve = as_it_is
         """Set where routes are known."""
         self.pending: Source = tuple
@@ -146,10 +151,15 @@ class Batches:
                 id=batch.id or name_of(batch.action, at),
                 at=at,
                 by=request.by,
-                until=at + self.grace_ms if batch.action in ENDS else batch.until,
+                until=self._until(batch, at),
                 report=batch.report and batch.action in ENDS,
             ),
         )
+
+    def _until(self, batch: Batch, at: int) -> int:
+        if batch.action is Action.RETRY:
+            return at
+        return at + self.grace_ms if batch.action in ENDS else batch.until
 
     async def _resolved(self, order: Order) -> Order:
         """With the condition as it is meant for records now. Raises DecodeError, StoreUnavailable."""
@@ -253,6 +263,9 @@ class Batches:
             outcome.resumed = False
         if selection.limit is not None:
             selection = replace(selection, limit=selection.limit - outcome.changed)
+        if batch.action is Action.RETRY:
+            # Before its mail is due: claims would pass it over until the next probe's time.
+            await self._probe(selection)
         busy: list[tuple[int, int]] = []
         async with aclosing(self._store.pick(selection, batch)) as parts:
             async for part in parts:
@@ -262,8 +275,8 @@ class Batches:
                 ])  # fmt: skip
                 outcome.changed += part.changed + len(part.recipients)
                 outcome.in_flight, outcome.trouble = len(busy), ""
-        # Of a limit it is not known how many of them it would leave.
-        if selection.limit is None:
+        # Of a limit it is not known how many of them it would leave. What a retry wants is being tried.
+        if selection.limit is None and batch.action is not Action.RETRY:
             self.reach(busy, batch, selection)
         try:
             await self._note()
@@ -277,7 +290,18 @@ class Batches:
             "changed": outcome.changed,
             "in_flight": outcome.in_flight,
         }
-        self._log_event(batch.action.value, **fields, **({"reason": batch.reason} if batch.reason else {}))
+        chosen = {name: str(each)[:MOST_REASON] for name, each in selection_fields(order.selection).items()}
+        reason = {"reason": batch.reason} if batch.reason else {}
+        self._log_event(batch.action.value, **fields, **reason, **chosen)
+
+    async def _probe(self, selection: Selection) -> None:
+        """One recipient for each suspended destination of what is selected; the others follow when it got
+        through. Raises StoreUnavailable."""
+        if selection.everything:
+            self.probe(None)
+            return
+        keys = await self._store.lane_keys(replace(selection, limit=None))
+        self.probe(keys if len(keys) <= MOST_PROBED else None)
 
     async def _note(self) -> None:
         """Write down what batches have still to do. Raises OSError."""

@@ -23,11 +23,11 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import Compare, Where
 from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.orders import Order, name_of
-from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.rules.book import MOST_RULES, RuleBook, Rules
 from mqcd.daemon.rules.form import MOST_TEXT
 from mqcd.deliver.replying import Effect
 from mqcd.deliver.service import Deliverer
+from mqcd.ops.log.log import LogEvent
 
 log = logging.getLogger("mqcd.daemon")
 

@@ -24,8 +24,10 @@ from mqcd.core.model import Action, Area, Batch
 from mqcd.core.queueing.amendment import ENDS, LATEST_MS
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import Where, parse_where
-from mqcd.daemon.control.retrying import MOST_REASON, Retry, parse_retry
+from mqcd.daemon.control.selections import parse_selection, selection_fields
 from mqcd.disk.durable import Disk, describe
+from mqcd.ops.http.server import Request
+from mqcd.ops.log.log import MOST_REASON
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ class Order:
         """As a JSON object."""
         batch = {name: getattr(self.batch, name) for name in _BATCH} | {"action": self.batch.action.value}
         resolved = {} if self.resolved is None else {RESOLVED: str(self.resolved)}
-        return {**batch, "selection": Retry(selection=self.selection).fields(), **resolved}
+        return {**batch, "selection": selection_fields(self.selection), **resolved}
 
 
 _BATCH: Mapping[str, type] = {
@@ -95,7 +97,7 @@ def parse_order(fields: Mapping[str, Any]) -> Order:
     except ValueError as error:
         raise DecodeError(f"action: {error}") from error
     reason = printable(known.pop("reason", ""))[:MOST_REASON]
-    selection = parse_retry(json.dumps(fields.get("selection", {})).encode(), live=True).selection
+    selection = parse_selection(fields.get("selection", {}), live=True)
     batch = Batch(**{"id": "", "at": 0, "by": "", **known}, action=action, reason=reason)
     if not batch.id.isprintable() or " " in batch.id or "/" in batch.id:
         raise DecodeError("id: expected a word")
@@ -112,6 +114,17 @@ def _resolved(fields: Mapping[str, Any], selection: Selection) -> Where | None:
     if selection.where is None:
         raise DecodeError(f"{RESOLVED}: expected a condition in the selection, too")
     return parse_where(fields[RESOLVED], selection.where.now)
+
+
+def fields_in(request: Request) -> dict[str, Any]:
+    """The JSON object of a request. Raises DecodeError."""
+    try:
+        fields = json.loads(request.body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise DecodeError("expected one JSON object")
+    return fields
 
 
 def _target(text: str) -> str:
@@ -180,7 +193,7 @@ class Outcome:
             "at": format_time(batch.at),
             "by": batch.by,
             "reason": batch.reason,
-            "selection": Retry(selection=self.order.selection).fields(),
+            "selection": selection_fields(self.order.selection),
             "undo": batch.action is not Action.UNDO and self.changed > 0 and (not until or until > now),
             "undo_until": format_time(until) if until else None,
         }

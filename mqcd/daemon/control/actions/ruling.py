@@ -20,14 +20,14 @@ from mqcd.core.ports import Clock
 from mqcd.core.selecting.rules import RuleAction, StandingRule, where_of_batch
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.batches import Batches
-from mqcd.daemon.control.actions.orders import Order, name_of
+from mqcd.daemon.control.actions.orders import Order, fields_in, name_of
 from mqcd.daemon.control.resolving import check_zones
-from mqcd.daemon.control.retrying import LogEvent
 from mqcd.daemon.rules.book import RuleBook
 from mqcd.daemon.rules.form import fields_of, parse_rule
 from mqcd.deliver.service import Deliverer
 from mqcd.ops.http.pages import JSON
 from mqcd.ops.http.server import Answer, Request
+from mqcd.ops.log.log import LogEvent
 
 RULES, CANCEL = "/v1/rules", "/v1/rules/cancel"
 Work = Callable[[dict[str, Any], str], Any]
@@ -129,17 +129,6 @@ class Ruling:
 
 _STAYS = {RuleAction.HOLD: "held", RuleAction.BOUNCE: "removed"}
 """The area in which the mail of a cancelled rule stays."""
-
-
-def fields_in(request: Request) -> dict[str, Any]:
-    """The JSON object of a request. Raises DecodeError."""
-    try:
-        fields = json.loads(request.body or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise DecodeError(f"not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise DecodeError("expected one JSON object")
-    return fields
 
 
 def answer(value: object) -> Answer:

@@ -139,7 +139,6 @@ BATCH: Schema = {
     "required": [*PROGRESS["required"], "action", "at", "by", "reason", "selection", "undo", "undo_until"],
 }
 ADDED = record(spid=maybe(TEXT), recipients=array(record(recipient=TEXT, accepted=SWITCH, reply=maybe(TEXT))))
-RETRIED = record(batch=maybe(TEXT), matched=NUMBER, changed=NUMBER)
 LANE = record(
     name=TEXT,
     destination=TEXT,

@@ -71,18 +71,6 @@ _BATCH: Sequence[Field] = (
         gloss="Of the same: when it was asked for, ms since 1970.",
     ),
 )
-_RETRY: Sequence[Field] = (
-    *(Field(name=name, gloss="As in a batch's selection.") for name in ("area", "spid", "sender")),
-    *(Field(name=name, gloss="As in a batch's selection.") for name in ("recipient", "domain", "where")),
-    *(
-        Field(name=name, kind=Kind.NUMBER, gloss="As in a batch's selection.")
-        for name in ("received_before", "now", "limit")
-    ),
-    _DRY_RUN,
-    _REASON,
-    Field(name="batch", gloss="Of the front process of several shards: the batch's name."),
-)
-
 QUEUE: Table = {
     "/v1/recipients": {
         GET: Operation(
@@ -145,7 +133,7 @@ QUEUE: Table = {
     "/v1/batch": {
         POST: Operation(
             name="beginBatch",
-            summary="Do something to a selection, durably; or count for it (`dry_run`).",
+            summary="Do something to a selection, durably (retry = try it now); or count for it (`dry_run`).",
             role=Role.OPERATE,
             fields=_BATCH,
             headers=[AUTHOR],
@@ -160,17 +148,6 @@ QUEUE: Table = {
             fields=[Field(name="id", gloss="Only this one: an object.")],
             answer={"oneOf": [answers.BATCH, answers.array(answers.BATCH)]},
             errors=[_SPID],
-        )
-    },
-    "/v1/retry": {
-        POST: Operation(
-            name="retry",
-            summary="Make a selection due now, and probe its suspended destinations.",
-            role=Role.OPERATE,
-            fields=_RETRY,
-            headers=[AUTHOR],
-            body=Body.OWN,
-            answer=answers.RETRIED,
         )
     },
 }

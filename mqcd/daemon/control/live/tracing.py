@@ -17,9 +17,9 @@ from mqcd.core.smtp.tracing import Row, Trace, Traces, parse_trace
 from mqcd.daemon.control.api.binding import Given
 from mqcd.daemon.control.api.operation import LINES
 from mqcd.daemon.control.live.listening import Listener, Stream, live
-from mqcd.daemon.control.retrying import LogEvent
 from mqcd.deliver.service import Deliverer
 from mqcd.ops.http.server import Answer, Request
+from mqcd.ops.log.log import LogEvent
 from mqcd.submit.door import Door
 
 MOST_TRACES = 4

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,7 +22,7 @@ from mqcd.page.ui.queue.actions import ACTIONS, MOST_REASON, Act, BadField, deta
 from mqcd.page.ui.queue.conditions import of_picked, problem
 from mqcd.page.ui.templates import render
 
-_RETRY, _BATCH = "/v1/retry", "/v1/batch"
+_BATCH = "/v1/batch"
 
 
 class Acting:
@@ -34,12 +33,11 @@ class Acting:
         self._clock = clock
 
     def routes(self) -> list[BaseRoute]:
-        """Form, count, action, and what came of a retry."""
+        """Form, count, action."""
         return [
             Route("/act", self._form, methods=["GET"]),
             Route("/act", self._act, methods=["POST"]),
             Route("/act/count", self._count),
-            Route("/act/done", self._done),
         ]
 
     async def _form(self, request: Request) -> Response:
@@ -88,13 +86,14 @@ class Acting:
 
     async def _counted(self, act: Act, where: str, now: int) -> Said:
         """What the action would change: `matched`, `changed`, `in_flight`, `sample`."""
-        fields: dict[str, object]
-        if act.name == "retry":
-            fields = {**_selection(where, now), "dry_run": True}
-            return await post(self._client, _RETRY, fields, "")
         # What lacks for an order does not matter to its count.
         filler = {"target": "postmaster@localhost"} if "target" in act.fields else {}
-        fields = {"action": act.name, "selection": _selection(where, now), "dry_run": True, **filler}
+        fields: dict[str, object] = {
+            "action": act.name,
+            "selection": _selection(where, now),
+            "dry_run": True,
+            **filler,
+        }
         return await post(self._client, _BATCH, fields, "")
 
     async def _act(self, request: Request) -> Response:
@@ -108,35 +107,11 @@ class Acting:
         except BadField as error:
             return await self._shown(request, act, where, form, now, {error.field: str(error)})
         reason = form.get("reason")[:MOST_REASON]
-        author = caller_of(request).author
-        if act.name == "retry":
-            fields: dict[str, object] = {**_selection(where, now), "reason": reason}
-            said = await post(self._client, _RETRY, fields, author)
-        else:
-            fields = {"action": act.name, "selection": _selection(where, now), "reason": reason, **order}
-            said = await post(self._client, _BATCH, fields, author)
+        fields = {"action": act.name, "selection": _selection(where, now), "reason": reason, **order}
+        said = await post(self._client, _BATCH, fields, caller_of(request).author)
         if said.value is None:
             return await self._shown(request, act, where, form, now, {"server": said.trouble})
-        return _afterwards(act, where, said.value)
-
-    async def _done(self, request: Request) -> Response:
-        form = asked(request)
-        return render(
-            "done.html",
-            request,
-            act=ACTIONS["retry"],
-            changed=form.get("changed"),
-            matched=form.get("matched"),
-            batch=form.get("batch"),
-            back=_back(form.get("where")),
-        )
-
-
-def _afterwards(act: Act, where: str, done: Mapping[str, Any]) -> Response:
-    if act.name != "retry":
-        return onwards(f"/batches/{done['batch']}")
-    counts = {name: str(done[name]) for name in ("matched", "changed")}
-    return onwards("/act/done", {**counts, "batch": done["batch"] or "", "where": where})
+        return onwards(f"/batches/{said.value['batch']}")
 
 
 def _moment(form: Form, clock: Clock) -> int:

@@ -42,7 +42,8 @@ _ALL = (
         name="retry",
         verb="Try now",
         done="due now",
-        gloss="Waiting mail is tried now. A suspended destination gets one message first, as a probe.",
+        gloss="Waiting mail is tried now. A suspended destination gets one message first, as a probe. "
+        "It can be undone while the mail still waits.",
     ),
     Act(
         name="hold",

@@ -103,4 +103,5 @@ def test_a_due_time_can_be_stored(action: Action, time: int, due: int) -> None:
 def test_each_action_has_its_event() -> None:
     verbs = {action: verb_of(batch(action)) for action in Action}
     assert verbs[Action.BOUNCE] is verbs[Action.REMOVE] is Verb.REMOVED
-    assert len(set(verbs.values())) == len(Action) - 1
+    assert verbs[Action.RETRY] is verbs[Action.RESCHEDULE] is Verb.RESCHEDULED
+    assert len(set(verbs.values())) == len(Action) - 2

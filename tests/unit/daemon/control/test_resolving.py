@@ -82,12 +82,12 @@ async def test_site_and_zone_select_the_same_on_a_server_and_in_files(
             )
             assert (status, json.loads(body)["recipients"]) == (200, count), condition
             selection = {"where": condition, "now": SystemClock().now()}
-            for path, fields in (
-                ("/v1/batch", {"action": "hold", "selection": selection}),
-                ("/v1/retry", selection),
-            ):
+            for action in ("hold", "retry"):
                 status, body = await asyncio.to_thread(
-                    house.control.post, path, {**fields, "dry_run": True}, 30
+                    house.control.post,
+                    "/v1/batch",
+                    {"action": action, "selection": selection, "dry_run": True},
+                    30,
                 )
                 assert (status, json.loads(body)["matched"]) == (200, count), condition
             capfd.readouterr()

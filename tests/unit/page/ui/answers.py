@@ -162,5 +162,4 @@ def of_server(word: str) -> dict[str, Answer]:
         "/v1/settings": said([{"path": word, "value": word, "default": "", "line": 3, "gloss": word}]),
         "/v1/loglevel": said({"level": "info", "until": AT}),
         "/v1/stuck": said([{"kind": word, "name": word, "since_ms": 5, "recipients": 1}]),
-        "/v1/retry": said({"batch": word, "matched": 3, "changed": 2}),
     }

@@ -28,7 +28,6 @@ PAGES = (
     "/act?action=hold&scope=all&where={}&wait=1",
     "/act?action=redirect&scope=all&where=area+%3D+held&target={}&reason={}&wait=1",
     "/act/count?action=hold&where={}",
-    "/act/done?changed={}&matched={}&batch={}&where={}",
     "/batches",
     "/batches/{}",
     f"/messages/{SPID}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -44,16 +43,10 @@ async def test_a_count_changes_nothing(open_site: Site) -> None:
     }
 
 
-async def test_a_retry_is_counted(open_site: Site) -> None:
-    open_site.control.answers["/v1/retry"] = said({"batch": None, "matched": 3, "changed": 0})
-    async with open_site.client() as client:
-        answer = await client.get("/act/count?action=retry&where=")
-    assert "3 recipients" in answer.text
-
-
 @pytest.mark.parametrize(
     ("fields", "more"),
     [
+        ({"action": "retry"}, {}),
         ({"action": "hold"}, {}),
         ({"action": "release"}, {}),
         ({"action": "remove"}, {"report": False}),
@@ -71,14 +64,6 @@ async def test_an_order_is_what_the_form_says(
     selection = {"where": "area = held", "now": 5}
     [sent] = asked(open_site, "/v1/batch")
     assert sent == {"action": fields["action"], "selection": selection, "reason": "why", **more}
-
-
-async def test_a_retry_says_how_many_are_due(open_site: Site) -> None:
-    open_site.control.answers = of_server("x")
-    answer = await order(open_site, action="retry", where="area = deferred")
-    [sent] = asked(open_site, "/v1/retry")
-    assert sent == {"where": "area = deferred", "now": 5, "reason": ""}
-    assert parse_qs(urlsplit(answer.headers["location"]).query)["changed"] == ["2"]
 
 
 @pytest.mark.parametrize(
