@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqcd.pipeline.spark.jars import FIRST, in_front
+from mqcd.pipeline.spark.gateway import FIRST, in_front
 
 
 def test_jars_that_java_looks_into_first_are_spark_s_own() -> None:

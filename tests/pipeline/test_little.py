@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqcd.pipeline.batch.batch import is_little
+from mqcd.pipeline.batch.run import is_little
 
 
 @pytest.mark.parametrize(

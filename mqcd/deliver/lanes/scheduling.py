@@ -35,7 +35,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from mqcd.core.model import Recipient
 from mqcd.core.smtp.reply import Reply
-from mqcd.deliver.lanes.alarms import Alarms
 from mqcd.deliver.lanes.decisions import (
     STUCK_MS,
     Turn,
@@ -51,7 +50,7 @@ from mqcd.deliver.lanes.outside import Share, Suspension
 from mqcd.deliver.lanes.passing import NOBODY, Passing, Skip
 from mqcd.deliver.lanes.slots import Slots
 from mqcd.deliver.lanes.tenants import Places, Shares
-from mqcd.deliver.lanes.throttling import Throttle
+from mqcd.deliver.lanes.throttling import Alarms, Throttle
 from mqcd.deliver.lanes.turns import Turns
 from mqcd.deliver.lanes.waits import Wait, wait_of
 from mqcd.deliver.lanes.window import Feedback

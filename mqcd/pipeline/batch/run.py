@@ -2,20 +2,181 @@
 
 `run` is the whole of it, for programs and notebooks. The command `pipeline run` takes the store's lock
 itself, since other work follows under it, and calls `take_new`; so does the stream for each of its batches.
+What a batch (`take`) does, step by step, below the lock of `Store.writing`:
+
+    arrive                     event files are read into staging              `arrival`
+    recipients                 are folded anew, with the batch's events       `recipients`
+    ledger, queue_age          follow from them; hours, beside them, from events
+    small files                are put together
+    commit                     all of it becomes part of the tables, or none  `store`
+
+What a batch costs depends on the batch and on what is open, not on the history.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.core.progress import Progress, no_progress
 from mqcd.pipeline import frames
-from mqcd.pipeline.batch.batch import take
-from mqcd.pipeline.sources.segments import EventFile, closed_files, without
+from mqcd.pipeline.batch.arrival import Arrived, arrive
+from mqcd.pipeline.batch.recipients import open_files, write_recipients
+from mqcd.pipeline.batch.work import Work, sizes
+from mqcd.pipeline.sources.schema import NEVER
+from mqcd.pipeline.sources.segments import EventFile, closed_files, joined, without
+from mqcd.pipeline.spark.session import little_work
+from mqcd.pipeline.store.layout import DONE, day_of, is_state
 from mqcd.pipeline.store.store import Commit, Store
+from mqcd.pipeline.tables.ledger import ledger
+from mqcd.pipeline.tables.queue_age import MOST, queue_age
+from mqcd.pipeline.tables.replies import refusals
+from mqcd.pipeline.tables.times import HOUR_MS
+
+_STEPS = 5 + len(frames.HOURLY)
+_LITTLE, _LITTLE_OPEN = 300_000, 16 << 20
+"""Events of a batch, and octets of open recipients, up to which it is little work."""
+_ADDED_TO = ("events", "damaged", "recipients")
+_SMALL = 16 << 20
+"""Octets of a file below which it is small."""
+
+Step = Callable[[str], None]
+"""Reports that a step begins."""
+
+
+def take(
+    spark: SparkSession, store: Store, last: Commit, files: frames.Files, progress: Progress, *, now: int
+) -> Commit:
+    """Take event files into the tables, all steps. Gives the new commit, or `last` where there is no file.
+
+    `now`, ms: events that happened later than a server's clock may be ahead of it are damaged.
+    """
+    work = Work(spark, store, last, now)
+    arrived = arrive(work, files, progress)
+    if arrived is None:
+        return last
+    done = itertools.count()
+
+    def step(name: str) -> None:
+        progress(name, next(done), _STEPS)
+
+    if arrived.events:
+        little = is_little(arrived.events, sizes(open_files(work)))
+        with little_work(spark) if little else nullcontext():
+            _write_tables(work, arrived, step)
+    step("joining small files")
+    _join_small_files(work, {*arrived.days, *frames.days_of(arrived.hours), NEVER})
+    commit = Commit(
+        batch=work.number,
+        taken=joined(last.taken, arrived.files),
+        sequences=arrived.sequences,
+        move=list(work.staging.moves()),
+        remove=work.replaced,
+        last_hour=arrived.last_hour,
+        counts={"files": len(arrived.files), "events": arrived.events, "damaged": arrived.damaged},
+    )
+    step("committing")
+    store.commit(commit)
+    return commit
+
+
+def _write_tables(work: Work, arrived: Arrived, step: Step) -> None:
+    """All but `events` and `damaged`, in two rows side by side: planning the jobs of a small batch keeps one
+    processor busy for longer than their tasks do."""
+
+    def of_recipients() -> None:
+        step("recipients")
+        write_recipients(work, arrived)
+        step("ledger")
+        _write_ledger(work, arrived)
+        step("queue_age")
+        _write_queue_age(work, arrived)
+
+    def of_events() -> None:
+        events = _touched_events(work, arrived)
+        refused = refusals(events).persist()
+        try:
+            for table, rows_of in frames.HOURLY.items():
+                step(table)
+                _write_hourly(work, arrived, table, rows_of(events, refused))
+        finally:
+            refused.unpersist()
+
+    with ThreadPoolExecutor() as threads:
+        for job in [threads.submit(of_recipients), threads.submit(of_events)]:
+            job.result()
+
+
+def is_little(events: int, open_octets: int) -> bool:
+    """Whether a batch is little work. Open recipients are work too: after an outage there are millions."""
+    return events <= _LITTLE and open_octets <= _LITTLE_OPEN
+
+
+def _touched_events(work: Work, arrived: Arrived) -> DataFrame:
+    """All events of the hours that the batch has events of."""
+    first, last = arrived.hours[0], arrived.hours[-1]
+    hour = F.floor(F.unix_millis("at") / F.lit(HOUR_MS)).cast("long")
+    known = frames.read(work.spark, work.store, "events", frames.days_of(arrived.hours))
+    known = known.where(F.col("at") >= F.timestamp_millis(F.lit(first * HOUR_MS)))
+    known = known.where(F.col("at") < F.timestamp_millis(F.lit((last + 1) * HOUR_MS)))
+    return known.where(hour.isin(arrived.hours)).unionByName(work.came("events"))
+
+
+def _write_hourly(work: Work, arrived: Arrived, table: str, rows: DataFrame) -> None:
+    """Replace the hours of one table of `frames.HOURLY`."""
+    hours = [hour * HOUR_MS for hour in arrived.hours]
+    work.replace(table, rows, ~F.unix_millis("hour").isin(hours), frames.days_of(arrived.hours))
+
+
+def _write_ledger(work: Work, arrived: Arrived) -> None:
+    """Replace the days of acceptance that the batch is about."""
+    files = [*work.staying("recipients", arrived.days), *work.staging.came("recipients")]
+    rows = work.recipients(files).where(F.col("day").cast("string").isin(arrived.days))
+    work.replace("ledger", ledger(rows), F.lit(False), arrived.days)
+
+
+def _write_queue_age(work: Work, arrived: Arrived) -> None:
+    """Replace all hours from the first that the batch has events of, or from the last one known."""
+    first, last = min(arrived.hours[0], arrived.last_hour), arrived.last_hour
+    if work.last.last_hour:
+        # Mail waited through hours without events as well, and the last hour may have been counted amid it.
+        first = min(first, work.last.last_hour)
+    before = F.unix_millis("hour") < F.lit(first * HOUR_MS)
+    rows = queue_age(_waited(work, first), first, last, work.now)
+    days = frames.days_of(range(first, last + 1))
+    later = {day for day in map(day_of, work.store.files("queue_age")) if day > days[-1]}
+    work.replace("queue_age", rows, before, [*days, *sorted(later)])
+
+
+def _waited(work: Work, first: int) -> DataFrame:
+    """Recipients that may have waited in that hour or later. Most of the history ended before: its files are
+    left out by day, its rows by Parquet's statistics."""
+    (since,) = frames.days_of([first - MOST - 24])
+    files = [file for file in work.staying("recipients") if day_of(file) >= since or not is_state(file, DONE)]
+    ended = F.col("ended")
+    late = ended.isNull() | (ended >= F.timestamp_millis(F.lit(first * HOUR_MS)))
+    return work.recipients([*files, *work.staging.came("recipients")]).where(late)
+
+
+def _join_small_files(work: Work, days: set[str]) -> None:
+    """Of tables that are only added to: where one of these days has many small files, make one of them."""
+    for table in _ADDED_TO:
+        small: dict[str, list[str]] = {}
+        for path in work.staying(table, days):
+            # Open recipients are written anew anyway, and their files keep their names.
+            added = table != "recipients" or is_state(path, DONE)
+            if added and Path(path).stat().st_size < _SMALL:
+                small.setdefault(day_of(path), []).append(path)
+        files = [file for each in small.values() if len(each) >= work.store.many for file in each]
+        if files:
+            frames.write(work.read(table, files), work.staging.whole(table))
+            work.remove(files)
 
 
 def run(

@@ -28,7 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from mqcd.core.ports import Clock
 from mqcd.core.progress import Progress, no_progress
 from mqcd.pipeline import frames
-from mqcd.pipeline.batch.batch import take
+from mqcd.pipeline.batch.run import take
 from mqcd.pipeline.store.store import STREAM, Commit, PipelineBusy, Store
 
 _LOOK = 0.5

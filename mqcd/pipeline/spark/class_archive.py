@@ -22,7 +22,7 @@ from pathlib import Path
 
 from mqcd.disk.durable import Disk, describe
 from mqcd.pipeline.spark import gateway
-from mqcd.pipeline.spark.jars import jars
+from mqcd.pipeline.spark.gateway import jars
 from mqcd.pipeline.spark.requirements import find_java
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Spark's Java: started, made to say no more on standard error than people can use, and ended.
+"""Spark's Java: which jars it looks into, its start, what it says on standard error, and its end.
 
 Java warns of a module that Spark itself asks for, and nothing can be set against that: its standard error
 comes through a pipe, which leaves this line out. Under spark-submit, where Java runs already, logging is made
@@ -16,6 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+FIRST = (
+    "spark-catalyst_", "spark-sql_", "spark-core_", "scala-library-", "spark-sql-api_", "scala-reflect-",
+    "parquet-column-", "log4j-core-", "jackson-databind-", "hadoop-client-api-", "parquet-jackson-",
+    "janino-", "arrow-vector-", "spark-config_", "parquet-encoding-", "hadoop-client-runtime-",
+)  # fmt: skip
+"""How the jars begin that most classes come from. Java looks into all 280, one after the other, in whatever
+order the disk has them: with these in front a small batch takes a twentieth less time."""
 LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
 """How Spark logs here."""
 _NOISE = (b"WARNING: Using incubator modules:",)
@@ -23,6 +30,27 @@ _PATIENCE = 5.0
 """Seconds for what Java said last."""
 _END_S = 120
 """Seconds for Java to end in, with what it keeps."""
+
+
+def is_the_packages() -> bool:
+    """Whether Spark is the one that came with the package."""
+    return not {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys()
+
+
+def jars() -> list[Path]:
+    """All of them in the order of Java's class path, as Java lists a directory."""
+    return [*in_front(), *_directory().iterdir()]
+
+
+def in_front() -> list[Path]:
+    """The jars that Java looks into first."""
+    return [jar for name in FIRST for jar in _directory().glob(f"{name}*.jar")]
+
+
+def _directory() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent / "jars"
 
 
 def start(settings: Mapping[str, str]) -> None:

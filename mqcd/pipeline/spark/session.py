@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from mqcd.core.errors import MqcdError
 from mqcd.pipeline.spark import gateway
 from mqcd.pipeline.spark.class_archive import archive_of, starting_from
-from mqcd.pipeline.spark.jars import in_front, is_the_packages
+from mqcd.pipeline.spark.gateway import in_front, is_the_packages
 from mqcd.pipeline.spark.requirements import check_packages, find_java
 from mqcd.queue.helper.pipe import environment
 

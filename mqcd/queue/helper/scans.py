@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
@@ -79,53 +80,49 @@ class Scans:
 
         Raises StoreBusy, StoreDamaged, StoreUnavailable.
         """
-        process = await self._start()
-        self._running.add(process)
-        try:
-            await process.send(request)
+        async with self._asked(request) as process:
             answer: object
             while isinstance(answer := await process.receive(), bytes):
                 texts = answer.decode().split("\n")
                 for start in range(0, len(texts), _BATCH):
                     yield _decoded(texts[start : start + _BATCH])
                     await pause()
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise StoreUnavailable("the scan was cut off; try again") from error
-        finally:
-            self._running.discard(process)
-            await process.kill()
-        if isinstance(answer, OSError):
-            raise StoreUnavailable(f"the queue could not be read: {answer}")
-        if isinstance(answer, Exception):
-            raise answer
-        if answer:
+        if _checked(answer):
             log.error("%d damaged records were left out of a scan; `mqcd fsck` lists them", answer)
 
     async def ask(self, question: Question) -> Any:
         """The answer to a question. Raises as `run` does, and what the question raises."""
-        process = await self._start()
+        async with self._asked(question) as process:
+            answer = await process.receive()
+        return _checked(answer)
+
+    @asynccontextmanager
+    async def _asked(self, request: object) -> AsyncGenerator[Process]:
+        """A process that has the request; it is ended with the block."""
+        process = await pipe.start(scanner.__name__, buffer=_BUFFER)
         self._running.add(process)
         try:
-            await process.send(question)
-            answer = await process.receive()
+            await process.send(request)
+            yield process
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise StoreUnavailable("the scan was cut off; try again") from error
         finally:
             self._running.discard(process)
             await process.kill()
-        if isinstance(answer, OSError):
-            raise StoreUnavailable(f"the queue could not be read: {answer}")
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async def _start(self) -> Process:
-        return await pipe.start(scanner.__name__, buffer=_BUFFER)
 
     async def stop(self) -> None:
         """Cut off the scans that are under way."""
         while self._running:
             await self._running.pop().kill()
+
+
+def _checked(answer: object) -> Any:
+    """The last answer of a process. Raises what went wrong there."""
+    if isinstance(answer, OSError):
+        raise StoreUnavailable(f"the queue could not be read: {answer}")
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _decoded(texts: list[str]) -> list[Recipient]:
