@@ -98,23 +98,3 @@ class RecordingObserver:
 
     def connect_failed(self, at: int, attempt: Attempt, reason: str) -> None:
         self.hear(Heard(verb=Verb.CONNECT_FAILED, at=at, attempt=attempt, reason=reason))
-
-
-class SilentObserver(RecordingObserver):
-    """Counts deliveries and keeps nothing else: for measurements."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.delivered_count = 0
-
-    def accepted(self, at: int, recipients: Sequence[Recipient]) -> None:
-        """Passed over."""
-
-    def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> None:
-        """Passed over."""
-
-    def delivered(self, at: int, recipient: Recipient, verdict: Delivered) -> None:
-        self.delivered_count += 1
-
-    def connected(self, at: int, attempt: Attempt) -> None:
-        """Passed over."""
