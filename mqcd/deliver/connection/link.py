@@ -3,7 +3,7 @@
 Guarantees: a broken or slow peer never raises here once the link stands; `SmtpClient.lost` is called, and its
 state and outcomes have the result. Settings read: deliver/client timeout, mindatarate, sendQUIT, waitQUIT.
 
-Time limits are those of `limits`.
+Time limits are those of `timers`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mqcd.config.settings import ClientSettings, TlsPolicy
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.model import Phase
 from mqcd.core.ports import Clock, Connection, Dialer, TlsTerms
-from mqcd.deliver.connection.limits import Limits
+from mqcd.deliver.connection.timers import Limits
 from mqcd.deliver.smtp.client import SmtpClient
 from mqcd.deliver.smtp.exchange import Options
 from mqcd.deliver.smtp.states import WAITING, State

@@ -99,7 +99,7 @@ class Scans:
     @asynccontextmanager
     async def _asked(self, request: object) -> AsyncGenerator[Process]:
         """A process that has the request; it is ended with the block."""
-        process = await pipe.start(scanner.__name__, buffer=_BUFFER)
+        process = await self._start()
         self._running.add(process)
         try:
             await process.send(request)
@@ -109,6 +109,9 @@ class Scans:
         finally:
             self._running.discard(process)
             await process.kill()
+
+    async def _start(self) -> Process:
+        return await pipe.start(scanner.__name__, buffer=_BUFFER)
 
     async def stop(self) -> None:
         """Cut off the scans that are under way."""

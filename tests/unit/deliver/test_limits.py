@@ -6,7 +6,7 @@ import pytest
 
 from mqcd.config.settings import ClientSettings
 from mqcd.core.model import Phase
-from mqcd.deliver.connection.limits import PATIENCE, PER_TIMEOUT, WHOLE, Limits
+from mqcd.deliver.connection.timers import PATIENCE, PER_TIMEOUT, WHOLE, Limits
 
 MINUTE = 60_000
 NOW = 1_000_000
