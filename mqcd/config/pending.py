@@ -35,7 +35,7 @@ NOT_YET_RESTRICTING = {
 _NO_PART = "mqcd has no such part"
 _NOTIFIED = "mqcd starts at once and does not poll"
 _LATER = "it has no effect yet"
-_TRACED = "mqcd trace shows dialogues"
+_TRACED = "no dialogue is stored; mqcd trace shows those under way"
 _OWN_AUDIT = "audit lines have one format and are written within a second"
 _NO_KEYSTORE = "there are no key stores: use a relay's certfile and keyfile"
 
@@ -56,10 +56,6 @@ NO_EFFECT = {
     "mta/queue/deferred_maxignore": "new and due mail always take turns",
     f"{_SERVER}/transcript": _TRACED,
     f"{_PEERS}/transcript": _TRACED,
-    f"{_SERVER}/validate_sender@direction": "domains are looked up forward",
-    f"{_SERVER}/validate_recip@direction": "domains are looked up forward",
-    f"{_PEERS}/validate_sender@direction": "domains are looked up forward",
-    f"{_PEERS}/validate_recip@direction": "domains are looked up forward",
     f"{_SERVER}/delay_close": _NO_PART,
     f"{_SERVER}/extSTARTTLS": "a listener whose ssl is latent offers STARTTLS",
     f"{_SERVER}/niobuffers": "mqcd sizes its buffers itself",

@@ -38,6 +38,7 @@ class World:
             f"<password>{PASSWORD}</password></auth>"
         )
         return Plan(
+            door={"maxline": 0},
             relays=(("", f"127.0.0.1:{self.exim.port}"),),
             relay_elements=(login if mechanism else "") + f'<ssl latent="Y" verify="Y" {ssl}/>',
             client_elements=f'<trust file="{self.trust}"/>',
@@ -102,7 +103,7 @@ def sender(make_module_server: MakeServer, module_receiver: Receiver) -> Iterato
         found()
     except LookupError as missing:
         pytest.skip(f"{missing}: tests/run unpacks it")
-    plan = Plan(relays=(("", f"127.0.0.1:{module_receiver.port}"),))
+    plan = Plan(relays=(("", f"127.0.0.1:{module_receiver.port}"),), door={"maxline": 0})
     server = make_module_server(plan).start()
     directory = Path(tempfile.mkdtemp(prefix="mqcd-exim-"))
     authority = Authority(directory)

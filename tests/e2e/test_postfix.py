@@ -49,7 +49,8 @@ def postfix(module_receiver: Receiver) -> Iterator[Postfix]:
 
 @pytest.fixture(scope="module")
 def server(make_module_server: MakeServer, postfix: Postfix) -> Iterator[Server]:
-    server = make_module_server(Plan(relays=relay(postfix.port))).start()
+    plan = Plan(relays=relay(postfix.port), door={"maxline": 0})
+    server = make_module_server(plan).start()
     yield server
     assert server.stop() == 0
 

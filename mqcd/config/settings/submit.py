@@ -50,6 +50,7 @@ from mqcd.config.kinds.values import (
 from mqcd.config.settings.listenertls import ListenerSslSettings
 from mqcd.core.units import DAY, MIB, MINUTE, SECOND, YEAR
 
+_REVERSE = "the client's address has a name that leads back to it"
 _MOST_DELAY = MINUTE
 """A delay must end well before clients give up: they wait five minutes for a greeting (RFC 5321, 4.5.3.2)."""
 
@@ -139,7 +140,7 @@ class PeerSettings:
     )
     validate_helo_direction: Direction = setting(
         Direction.FORWARD,
-        "forward: it has an address; reverse: the client's address has a name that leads back to it; both",
+        f"forward: it has an address; reverse: {_REVERSE}; both",
         Choice(Direction),
         at="validate_helo@direction",
     )
@@ -156,6 +157,12 @@ class PeerSettings:
     validate_sender_fqdn: bool = setting(
         False, "it must be a name with a dot in it, not an address literal", YES_NO, at="validate_sender@fqdn"
     )
+    validate_sender_direction: Direction = setting(
+        Direction.FORWARD,
+        f"forward: it has a mail exchanger or an address; reverse: {_REVERSE}; both",
+        Choice(Direction),
+        at="validate_sender@direction",
+    )
     validate_sender_allowtimeout: bool = setting(
         True, "let pass what DNS gives no answer for; N = 4xx", YES_NO, at="validate_sender@allowtimeout"
     )
@@ -168,6 +175,12 @@ class PeerSettings:
     )
     validate_recip_fqdn: bool = setting(
         False, "it must be a name with a dot in it, not an address literal", YES_NO, at="validate_recip@fqdn"
+    )
+    validate_recip_direction: Direction = setting(
+        Direction.FORWARD,
+        f"forward: it has a mail exchanger or an address; reverse: {_REVERSE}; both",
+        Choice(Direction),
+        at="validate_recip@direction",
     )
     validate_recip_allowtimeout: bool = setting(
         True, "let pass what DNS gives no answer for; N = 4xx", YES_NO, at="validate_recip@allowtimeout"
@@ -297,7 +310,7 @@ class ServerSettings(PeerSettings):
     )
     maxhops: int = setting(50, "Received headers from which a message counts as looping", Count(least=1))
     maxline: int = setting(
-        0, "octets of a message's longest line, without CRLF (RFC 5321: 998); 0 = no limit", Count()
+        998, "octets of a message's longest line, without CRLF (RFC 5322, 2.1.1); 0 = no limit", Count()
     )
     bare_newline: BareNewline = setting(
         BareNewline.NORMALIZE,

@@ -26,8 +26,11 @@ _NAME = re.compile(rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}", re.ASC
 HELO_FORM = Reply(code=501, status="5.5.4", text="This is no host name or address literal")
 HELO_DOTTED = Reply(code=504, status="5.5.2", text="Say your full host name")
 HELO_MISSING = Reply(code=550, status="5.7.1", text="Your host name has no address in DNS")
-HELO_REVERSE = Reply(code=550, status="5.7.25", text="Your address has no name in DNS that leads back to it")
 HELO_FAILED = Reply(code=450, status="4.7.1", text="Your host name cannot be looked up, try again later")
+CLIENT_MISSING = Reply(
+    code=550, status="5.7.25", text="Your address has no name in DNS that leads back to it"
+)
+CLIENT_FAILED = Reply(code=450, status="4.7.1", text="Your address cannot be looked up, try again later")
 SENDER_FORM = Reply(code=550, status="5.1.7", text="The sender's domain is not a full domain name")
 SENDER_MISSING = Reply(code=550, status="5.1.8", text="The sender's domain has no mail exchanger or address")
 SENDER_FAILED = Reply(
@@ -80,7 +83,7 @@ class NameRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replies:
-    """The replies to the domains of senders, or of recipients."""
+    """The replies to names in HELO, to the domains of senders, or of recipients."""
 
     reason: Reason
     form: Reply
@@ -88,6 +91,7 @@ class Replies:
     failed: Reply
 
 
+HELO = Replies(reason=Reason.HELO, form=HELO_FORM, missing=HELO_MISSING, failed=HELO_FAILED)
 SENDER = Replies(reason=Reason.SENDER, form=SENDER_FORM, missing=SENDER_MISSING, failed=SENDER_FAILED)
 RECIPIENT = Replies(
     reason=Reason.RECIPIENT, form=RECIPIENT_FORM, missing=RECIPIENT_MISSING, failed=RECIPIENT_FAILED
@@ -101,7 +105,7 @@ def name_rules(settings: PeerSettings, kind: str) -> NameRules:
     stem = f"validate_{kind}"
     parts = ("syntaxonly", "dotted", "fqdn", "allowtimeout")
     given: dict[str, bool] = {part: getattr(settings, f"{stem}_{part}") for part in parts}
-    direction = settings.validate_helo_direction if kind == "helo" else Direction.FORWARD
+    direction: Direction = getattr(settings, f"{stem}_direction")
     return NameRules(checked=getattr(settings, stem), direction=direction, **given)
 
 
@@ -117,30 +121,38 @@ def helo(rules: NameRules, name: str, client: str) -> Verdict:
         return HELO_DOTTED
     if rules.syntaxonly:
         return ()
-    failed = None if rules.allowtimeout else HELO_FAILED
-    asked: list[Lookup] = []
-    if rules.direction is not Direction.REVERSE and not literal:
-        asked.append(
-            Lookup(want=Want.HOST, name=form, reason=Reason.HELO, missing=HELO_MISSING, failed=failed)
-        )
-    if rules.direction is not Direction.FORWARD and client:
-        asked.append(
-            Lookup(want=Want.CLIENT, name=client, reason=Reason.HELO, missing=HELO_REVERSE, failed=failed)
-        )
-    return asked
+    return _questions(rules, "" if literal else form, Want.HOST, HELO, client)
 
 
-def domain(rules: NameRules, name: str, say: Replies) -> Verdict:
-    """The domain of an address; "" = it has none."""
+def domain(rules: NameRules, name: str, say: Replies, client: str) -> Verdict:
+    """The domain of an address, "" = it has none, from the client with this IP address."""
     if not rules.checked or not name:
         return ()
     form, literal = _form(name), name.startswith("[")
     if form is None or _is_short(rules, name, literal):
         return say.form
-    if rules.syntaxonly or literal:
+    if rules.syntaxonly:
         return ()
-    failed = None if rules.allowtimeout else say.failed
-    return [Lookup(want=Want.MAIL, name=form, reason=say.reason, missing=say.missing, failed=failed)]
+    return _questions(rules, "" if literal else form, Want.MAIL, say, client)
+
+
+def _questions(rules: NameRules, name: str, want: Want, say: Replies, client: str) -> Sequence[Lookup]:
+    """What DNS is asked about a name, "" = nothing, and about the client that gives it."""
+    asked = (
+        (rules.direction is not Direction.REVERSE, want, name, say.missing, say.failed),
+        (rules.direction is not Direction.FORWARD, Want.CLIENT, client, CLIENT_MISSING, CLIENT_FAILED),
+    )
+    return [
+        Lookup(
+            want=each,
+            name=about,
+            reason=say.reason,
+            missing=missing,
+            failed=None if rules.allowtimeout else failed,
+        )
+        for wanted, each, about, missing, failed in asked
+        if wanted and about
+    ]
 
 
 def _form(name: str) -> str | None:

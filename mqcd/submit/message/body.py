@@ -10,8 +10,7 @@ After DATA the end and its doubled dots are `mqcd.core.smtp.transparency`'s: onl
   follows as commands. So is NUL, at which others cut a line.
 
 A fault is noted; the caller refuses the message after its real end, so the session stays in step. 8-bit
-octets pass, since refusing them loses mail that the next hop may well take; so do long lines, unless a limit
-is set.
+octets pass, since refusing them loses mail that the next hop may well take.
 """
 
 from __future__ import annotations
@@ -80,28 +79,32 @@ class BodyReader(Unstuffer):
         return super()._plain(work, dots)
 
 
-class LineMeter:
-    """The longest line of content that comes in chunks, its lines ended by CRLF."""
+class LineLimit:
+    """Whether the lines of content that comes in chunks keep to a limit (RFC 5322, 2.1.1)."""
 
-    __slots__ = ("_open", "_tail", "longest")
+    __slots__ = ("_most", "_open")
 
-    def __init__(self) -> None:
-        self._open = 0
-        """Octets of the line that has not ended."""
-        self._tail = b""
-        """A CR that may begin the next line's end."""
-        self.longest = 0
-        """Octets, without its CRLF."""
+    def __init__(self, most: int) -> None:
+        """`most`: octets of a line without its CRLF."""
+        self._most = most
+        self._open = b""
+        """What has come of the line that has not ended."""
 
-    def feed(self, content: bytes) -> int:
-        """`longest` after one more chunk."""
-        work = self._tail + content
-        self._tail = b"\r" if work.endswith(b"\r") else b""
-        first, *others = work[: len(work) - len(self._tail)].split(b"\r\n")
-        lengths = [self._open + len(first), *map(len, others)]
-        self.longest = max(self.longest, *lengths)
-        self._open = lengths[-1]
-        return self.longest
+    def keeps(self, content: bytes) -> bool:
+        """Whether all lines so far are short enough, after one more chunk; not to be called after a False."""
+        work = self._open + content
+        begin = 0
+        while len(work) - begin > self._most:
+            # From the last line end that the first of these lines may have; most lines are never looked at.
+            end = work.rfind(b"\r\n", begin, begin + self._most + 2)
+            if end < 0:
+                # One more may be the CR of the line's end.
+                if len(work) - begin > self._most + 1 or not work.endswith(b"\r"):
+                    return False
+                break
+            begin = end + 2
+        self._open = work[begin:]
+        return True
 
 
 class HopCounter:

@@ -4,7 +4,8 @@
   leave a domain out: the server's own name completes it.
 * A user may send as itself, `user@announcehost` or in the server's own domain, or with what `senders` lists;
   root with any sender.
-* Date and Message-ID are added where they are missing, as on a submission listener.
+* Date and Message-ID are added where they are missing, as on a submission listener. Lines have any length:
+  nobody reads a refusal of what cron sends.
 
 Settings read: those of submit/local; application/announcehost (by the caller).
 """
@@ -24,6 +25,7 @@ def listener_of(local: LocalSettings, announcehost: str) -> ListenerSettings:
         announcehost=announcehost,
         maxmsgsize=local.maxmsgsize,
         maxrecips=0,
+        maxline=0,
         filter=local.filter,
         filter_options=local.filter_options,
         senders=local.senders,

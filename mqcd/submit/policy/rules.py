@@ -174,17 +174,17 @@ class Rules:
             return ()
         return names.helo(self._helo, name, client)
 
-    def check_sender(self, sender: str) -> Verdict:
-        """The same for a reverse-path."""
+    def check_sender(self, sender: str, client: str) -> Verdict:
+        """The same for a reverse-path; `client` is "" of one that needs no name in DNS."""
         if not self._sender.checked:
             return ()
-        return names.domain(self._sender, split_address(sender)[1], names.SENDER)
+        return names.domain(self._sender, split_address(sender)[1], names.SENDER, client)
 
-    def check_recipient(self, recipient: str) -> Verdict:
-        """The same for a recipient; the domains of relay_domains need no DNS."""
+    def check_recipient(self, recipient: str, client: str) -> Verdict:
+        """The same for a recipient; the domains of relay_domains need no DNS at all."""
         if not self._recipient.checked or domain_of(recipient) in self.policy.domains:
             return ()
-        return names.domain(self._recipient, split_address(recipient)[1], names.RECIPIENT)
+        return names.domain(self._recipient, split_address(recipient)[1], names.RECIPIENT, client)
 
     def recipient_denied(
         self, path: str, recipient: str, *, utf8: bool, may_relay: bool

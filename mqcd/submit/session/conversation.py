@@ -219,6 +219,11 @@ class Conversation:
             self._trusted = self.rules.policy.trusts(self.client)
         return self._trusted
 
+    @property
+    def _stranger(self) -> str:
+        """IP address of a client that may not relay; "" of one that may."""
+        return "" if self._may_relay() else self.client
+
     def bad(self, reply: Reply, reason: Reason = Reason.SYNTAX, command: str = "") -> bytes:
         """Refuse a bad command and count it; the connection ends above the limit."""
         self._bad += 1

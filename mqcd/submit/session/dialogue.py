@@ -202,7 +202,7 @@ class Dialogue(Securing):
         transaction = Transaction(self.rules.complete(sender), parameters, release=release, priority=priority)
         if (refusal := self.rules.sender_denied(self.user, transaction.sender)) is not None:
             return self.refuse(*refusal)
-        if (denied := self._depends(self.rules.check_sender(transaction.sender))) is not None:
+        if (denied := self._depends(self.rules.check_sender(transaction.sender, self._stranger))) is not None:
             return self.refuse(Reason.SENDER, denied)
         self._move(Event.MAIL)
         self.transaction = transaction
@@ -248,7 +248,7 @@ class Dialogue(Securing):
             return self.refuse(Reason.RECIPIENTS, replies.TOO_MANY_RECIPIENTS, recipient)
         if (short := self._over_quota(len(transaction.recipients) + 1)) is not None:
             return self.turn_down(*short, recipient)
-        if (bad := self._depends(self.rules.check_recipient(recipient))) is not None:
+        if (bad := self._depends(self.rules.check_recipient(recipient, self._stranger))) is not None:
             return self.turn_down(Reason.RECIPIENT, bad, recipient)
         if not self._may_relay():
             triplet = self.rules.greylist.triplet(self.client, transaction.sender, recipient)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.esmtp.replies import TOO_LARGE
-from mqcd.submit.message.body import HopCounter, LineMeter
+from mqcd.submit.message.body import HopCounter, LineLimit
 from mqcd.submit.session.sources import Source
 
 _LOOP = Reply(code=554, status="5.4.6", text="Too many hops, the message is looping")
@@ -34,7 +34,7 @@ class Stream(AsyncIterator[bytes]):
         self._maxhops = maxhops
         self._maxline = maxline
         self._hops = HopCounter()
-        self._lines = LineMeter() if maxline else None
+        self._lines = LineLimit(maxline) if maxline else None
         self._ready: list[bytes] = []
         self._watch: Callable[[bytes], None] | None = None
 
@@ -114,7 +114,7 @@ class Stream(AsyncIterator[bytes]):
             return DoorRefused(Reason.SIZE, TOO_LARGE)
         if self._maxhops and self._hops.feed(part) >= self._maxhops:
             return DoorRefused(Reason.LOOP, _LOOP)
-        if self._lines is not None and self._lines.feed(part) > self._maxline:
+        if self._lines is not None and not self._lines.keeps(part):
             text = f"A line of the message is longer than {self._maxline} octets"
             return DoorRefused(Reason.CONTENT, Reply(code=554, status="5.6.0", text=text))
         return None

@@ -87,6 +87,22 @@ def test_directions(direction: Direction, expected: list[tuple[Want, str]]) -> N
     assert asked(helo("MX.example", direction=direction)) == expected
 
 
+@pytest.mark.parametrize(
+    ("direction", "expected"),
+    [
+        (Direction.FORWARD, [(Want.MAIL, "example.org")]),
+        (Direction.REVERSE, [(Want.CLIENT, CLIENT)]),
+        (Direction.BOTH, [(Want.MAIL, "example.org"), (Want.CLIENT, CLIENT)]),
+    ],
+)
+def test_directions_of_domains(direction: Direction, expected: list[tuple[Want, str]]) -> None:
+    rules = NameRules(checked=True, direction=direction)
+    assert asked(names.domain(rules, "example.org", SENDER, CLIENT)) == expected
+    assert asked(names.domain(rules, "example.org", SENDER, "")) == expected[:1] * (
+        direction is not Direction.REVERSE
+    )
+
+
 def test_an_address_literal_is_only_looked_up_in_reverse() -> None:
     assert asked(helo("[192.0.2.1]", direction=Direction.FORWARD)) == []
     assert asked(helo("[192.0.2.1]", direction=Direction.BOTH)) == [(Want.CLIENT, CLIENT)]
@@ -96,19 +112,19 @@ def test_an_address_literal_is_only_looked_up_in_reverse() -> None:
     ("name", "rules", "verdict"),
     [
         ("", {}, ()),
-        ("[192.0.2.1]", {}, ()),
+        ("[192.0.2.1]", {}, []),
         ("[192.0.2.1]", {"fqdn": True}, SENDER.form),
         ("localhost", {"dotted": True}, SENDER.form),
         ("example.org", {"syntaxonly": True}, ()),
     ],
 )
 def test_domains_without_dns(name: str, rules: dict[str, Any], verdict: names.Verdict) -> None:
-    assert names.domain(NameRules(checked=True, **rules), name, SENDER) == verdict
+    assert names.domain(NameRules(checked=True, **rules), name, SENDER, CLIENT) == verdict
 
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_a_domain_is_asked_for_as_a_label(allowed: bool) -> None:
-    verdict = names.domain(NameRules(checked=True, allowtimeout=allowed), "Bücher.example", RECIPIENT)
+    verdict = names.domain(NameRules(checked=True, allowtimeout=allowed), "Bücher.example", RECIPIENT, CLIENT)
     assert verdict == [
         Lookup(
             want=Want.MAIL,
@@ -126,11 +142,12 @@ def test_rules_are_those_of_the_settings() -> None:
         validate_helo_direction=Direction.BOTH,
         validate_sender=True,
         validate_sender_fqdn=True,
+        validate_recip_direction=Direction.REVERSE,
         validate_recip_allowtimeout=False,
     )
     assert name_rules(settings, "helo") == NameRules(checked=True, direction=Direction.BOTH)
     assert name_rules(settings, "sender") == NameRules(checked=True, fqdn=True)
-    assert name_rules(settings, "recip") == NameRules(allowtimeout=False)
+    assert name_rules(settings, "recip") == NameRules(allowtimeout=False, direction=Direction.REVERSE)
 
 
 @pytest.mark.parametrize("part", ["syntaxonly", "dotted", "fqdn", "allowtimeout"])

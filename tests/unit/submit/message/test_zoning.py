@@ -78,7 +78,7 @@ def test_a_hostile_header_chooses_nothing(octets: bytes) -> None:
 @pytest.mark.parametrize("filler", [0, 500, 5000])
 async def test_the_door_writes_the_zone_into_the_envelope(filler: int) -> None:
     """Also where the content does not go to the store whole, and the header does not come at once."""
-    house = House(server(), inline_max=4096)
+    house = House(server(maxline=0), inline_max=4096)
     house.door.assign([zone("bulk", "X-Bulk")])
     await house.store.open()
     await house.door.start()
