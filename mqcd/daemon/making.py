@@ -13,7 +13,7 @@ from mqcd.daemon.control.actions.effects import Effects, Replies
 from mqcd.daemon.control.actions.ruling import Ruling
 from mqcd.daemon.control.resolving import Resolving
 from mqcd.daemon.control.switches import Part, Switches
-from mqcd.daemon.derived import own_names
+from mqcd.daemon.derived import own_names, schedule_of
 from mqcd.daemon.host.descriptors import Shares
 from mqcd.daemon.rules.book import RuleBook, rules_path
 from mqcd.daemon.shards.role import Role
@@ -58,7 +58,9 @@ def make_batches(
 ) -> Batches:
     """Operators' actions; `role` as above."""
     shard = role.shard if role is not None else 0
-    return Batches(store, clock, settings.ops.control.batches, shard, settings.queue.grace, log_event)
+    batches = Batches(store, clock, settings.ops.control.batches, shard, settings.queue.grace, log_event)
+    batches.longest_ms = schedule_of(settings).longest
+    return batches
 
 
 @dataclass(frozen=True, slots=True)

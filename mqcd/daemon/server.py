@@ -328,6 +328,7 @@ class Server:
         self.settings = changes.settings
         self._log.reload(self.settings.ops.log)
         self._batches.grace_ms = self.settings.queue.grace
+        self._batches.longest_ms = schedule_of(self.settings).longest
         self.deliverer.rule(tuple(self.rules.book.rules.values()), self._batches.grace_ms)
         self._ports.reload(self.settings)
         self._observers.audit.reload(self.settings.deliver, self.settings.report)

@@ -359,6 +359,36 @@ def test_a_shard_is_moved_while_stopped(make_server: MakeServer, make_receiver: 
     assert not (queue / "MANIFEST").exists()
 
 
+def test_an_action_reaches_a_shard_that_was_out_of_service(
+    make_server: MakeServer, make_receiver: MakeReceiver
+) -> None:
+    later = make_receiver("*=450 4.2.1 later")
+    server = make_server(plan(later.port, 2, retry_delays="1h")).start()
+    with Load(server.port, 6, content) as load:
+        load.more(40)
+    sent = len(load.acknowledged.all())
+    server.metric("mqcd_queue_recipients{deferred}", sent)
+    assert server.stop() == 0
+    journal = server.var / "queue" / "shard-1" / "journal"
+    journal.rename(journal.with_name("away"))
+    journal.write_text("no directory\n")
+    server.faults_expected = out_of_service
+    server.launch()
+    server.lines.first(lambda line: "out of service" in str(line), "that a shard is out of service")
+    server.events("ready", 1)
+    done = json.loads(server.command("queue", "hold", "--json", code=1))
+    assert 0 < done["changed"] < sent
+    assert done["left_out"][0].startswith("shard 1: ")
+    journal.unlink()
+    journal.with_name("away").rename(journal)
+    server.events("hold", 2)
+    assert sum(int(str(line["changed"])) for line in server.seen("hold")) == sent
+    server.metric("mqcd_queue_recipients{held}", sent)
+    undone = json.loads(server.command("queue", "undo", done["batch"], "--json"))
+    assert (undone["changed"], "left_out" in undone) == (sent, False)
+    assert server.stop() == 0
+
+
 def test_a_batch_has_one_limit_for_all_shards(make_server: MakeServer, make_receiver: MakeReceiver) -> None:
     later = make_receiver("*=450 4.2.1 later")
     server = make_server(plan(later.port, retry_delays="1h")).start()

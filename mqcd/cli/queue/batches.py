@@ -12,10 +12,12 @@ import click
 
 from mqcd.cli.options import DURATION, Command, Place, as_json, at_place, json_line
 from mqcd.cli.queue.commands import queue, selection_of, selects
+from mqcd.cli.queue.resolving import report_unrouted
 
 if TYPE_CHECKING:
     from mqcd.core.model import Action
     from mqcd.core.selecting.selection import Selection
+    from mqcd.net.control.client import Control
 
 _ASK_S = 600
 _POLL_S = 0.2
@@ -42,7 +44,8 @@ def _acts(command: Command) -> Command:
     return click.option("--dry-run", is_flag=True, help="Only count, and show the first few.")(command)
 
 
-def _carry_out(place: Place, action: str, chosen: Mapping[str, Any], **details: Any) -> None:
+def _carry_out(place: Place, action: str, chosen: Mapping[str, Any], **details: Any) -> int:
+    """Do it, and say what came of it. Gives the exit code: 1 where not all shards took part."""
     from mqcd.core.model import Action
     from mqcd.net.clock import SystemClock
 
@@ -52,12 +55,17 @@ def _carry_out(place: Place, action: str, chosen: Mapping[str, Any], **details: 
     selection = selection_of(clock.now(), **others)
     control = place.load().settings.ops.control.path
     done = ask_batch(control, Action(action), selection, dry_run=dry_run, reason=reason, **details)
+    left_out = done.get("left_out", ())
+    for each in left_out:
+        click.echo(each, err=True)
+    report_unrouted(done.get("unrouted", 0))
     if as_json:
         click.echo(json_line(done), nl=False)
-        return
+        return 1 if left_out else 0
     for each in done.get("sample", ()):
         click.echo(f"{each['spid']}/{each['qid']}  {each['area']}  <{each['sender']}> -> {each['recipient']}")
     click.echo(_summary(action, done, dry_run=dry_run))
+    return 1 if left_out else 0
 
 
 def _summary(action: str, done: Mapping[str, Any], *, dry_run: bool) -> str:
@@ -93,11 +101,22 @@ def ask_batch(
     }
     with waiting(SystemClock()) as progress:
         done = _answer(*socket.post(BATCH, fields, _ASK_S))
+        left_out = {"left_out": done["left_out"]} if "left_out" in done else {}
         while not done["done"]:
             progress(done["trouble"] or "changing recipients", done["changed"], 0)
             time.sleep(_POLL_S)
-            done = _answer(*socket.get(f"{BATCHES}?id={done['batch']}", _ASK_S))
-    return {name: value for name, value in done.items() if name not in ("done", "trouble")}
+            done = _followed(socket, f"{BATCHES}?id={done['batch']}", done["batch"])
+    return {name: value for name, value in done.items() if name not in ("done", "trouble")} | left_out
+
+
+def _followed(socket: Control, page: str, batch: str) -> dict[str, Any]:
+    """How far a batch is. Raises NoAnswer."""
+    from mqcd.net.control.client import NoAnswer
+
+    try:
+        return _answer(*socket.get(page, _ASK_S))
+    except NoAnswer as error:
+        raise NoAnswer(f"{error}; batch {batch} is recorded, and the next start goes on with it") from error
 
 
 def _answer(status: int, text: str) -> dict[str, Any]:
@@ -119,13 +138,13 @@ def _answer(status: int, text: str) -> dict[str, Any]:
 @_acts
 @as_json
 @at_place
-def retry(place: Place, /, **chosen: Any) -> None:
+def retry(place: Place, /, **chosen: Any) -> int:
     """Try waiting mail now: all of it, or a selection.
 
     One recipient probes each suspended destination; the others follow when the probe succeeds. Connections
     and rates are limited as always.
     """
-    _carry_out(place, "retry", chosen)
+    return _carry_out(place, "retry", chosen)
 
 
 @queue.command("hold", short_help="Keep waiting mail back until it is released.")
@@ -133,12 +152,12 @@ def retry(place: Place, /, **chosen: Any) -> None:
 @_acts
 @as_json
 @at_place
-def hold(place: Place, /, **chosen: Any) -> None:
+def hold(place: Place, /, **chosen: Any) -> int:
     """Keep mail back that waits for an attempt: all of it, or a selection. It stays held over restarts.
 
     Mail in flight follows, unless its attempt delivers it.
     """
-    _carry_out(place, "hold", chosen)
+    return _carry_out(place, "hold", chosen)
 
 
 @queue.command("release", short_help="Let held mail be tried again, now.")
@@ -146,9 +165,9 @@ def hold(place: Place, /, **chosen: Any) -> None:
 @_acts
 @as_json
 @at_place
-def release(place: Place, /, **chosen: Any) -> None:
+def release(place: Place, /, **chosen: Any) -> int:
     """Let held mail be tried again, from now on."""
-    _carry_out(place, "release", chosen)
+    return _carry_out(place, "release", chosen)
 
 
 @queue.command("remove", short_help="Remove mail; it can be restored for a time.")
@@ -157,12 +176,12 @@ def release(place: Place, /, **chosen: Any) -> None:
 @_acts
 @as_json
 @at_place
-def remove(place: Place, /, report: bool, **chosen: Any) -> None:
+def remove(place: Place, /, report: bool, **chosen: Any) -> int:
     """Remove mail from the queue; `mqcd queue undo` restores it within the time that `grace` says.
 
     Mail in flight follows, unless its attempt delivers it.
     """
-    _carry_out(place, "remove", chosen, report=report)
+    return _carry_out(place, "remove", chosen, report=report)
 
 
 @queue.command("bounce", short_help="Return mail to its senders.")
@@ -171,12 +190,12 @@ def remove(place: Place, /, report: bool, **chosen: Any) -> None:
 @_acts
 @as_json
 @at_place
-def bounce(place: Place, /, no_report: bool, **chosen: Any) -> None:
+def bounce(place: Place, /, no_report: bool, **chosen: Any) -> int:
     """Return mail to its senders.
 
     The reports leave after `grace`; until then `mqcd queue undo` restores the mail.
     """
-    _carry_out(place, "bounce", chosen, report=not no_report)
+    return _carry_out(place, "bounce", chosen, report=not no_report)
 
 
 @queue.command("redirect", short_help="Send mail by another host, or to another address.")
@@ -186,9 +205,9 @@ def bounce(place: Place, /, no_report: bool, **chosen: Any) -> None:
 @_acts
 @as_json
 @at_place
-def redirect(place: Place, /, target: str, **chosen: Any) -> None:
+def redirect(place: Place, /, target: str, **chosen: Any) -> int:
     """Send mail by another next hop, or to another address."""
-    _carry_out(place, "redirect", chosen, target=target)
+    return _carry_out(place, "redirect", chosen, target=target)
 
 
 @queue.command("reschedule", short_help="Choose when waiting mail is tried next.")
@@ -198,7 +217,7 @@ def redirect(place: Place, /, target: str, **chosen: Any) -> None:
 @_acts
 @as_json
 @at_place
-def reschedule(place: Place, /, delay: int | None, moment: Any, **chosen: Any) -> None:
+def reschedule(place: Place, /, delay: int | None, moment: Any, **chosen: Any) -> int:
     """Choose when waiting mail is tried next: not later than the longest retry delay from now."""
     from datetime import UTC
 
@@ -210,7 +229,7 @@ def reschedule(place: Place, /, delay: int | None, moment: Any, **chosen: Any) -
         until = SystemClock().now() + delay
     else:
         until = int(moment.replace(tzinfo=UTC).timestamp() * 1000)
-    _carry_out(place, "reschedule", chosen, until=until)
+    return _carry_out(place, "reschedule", chosen, until=until)
 
 
 @queue.command("undo", short_help="Take an action back.")
@@ -219,6 +238,6 @@ def reschedule(place: Place, /, delay: int | None, moment: Any, **chosen: Any) -
 @_acts
 @as_json
 @at_place
-def undo(place: Place, /, batch: str, **chosen: Any) -> None:
+def undo(place: Place, /, batch: str, **chosen: Any) -> int:
     """Restore every recipient of an action that nothing else has changed since."""
-    _carry_out(place, "undo", chosen, target=batch)
+    return _carry_out(place, "undo", chosen, target=batch)

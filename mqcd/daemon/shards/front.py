@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 from mqcd import __version__
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.queueing.spid import parse_spid, shard_of
-from mqcd.daemon.control.actions.orders import Order, fields_in, name_of, parse_order
+from mqcd.daemon.control.actions.orders import Order, completed, fields_in, parse_order, record
 from mqcd.daemon.control.actions.ruling import RULES
 from mqcd.daemon.control.api.binding import Given, Handler, Missing, bind, refused
 from mqcd.daemon.control.api.openapi import describe
@@ -29,6 +29,8 @@ from mqcd.daemon.control.asking import ACT_S, ASK_S, Question, Reply, ask, begin
 from mqcd.daemon.control.browsing import ROWS
 from mqcd.daemon.shards import merging
 from mqcd.daemon.shards.division import control_path
+from mqcd.disk.durable import Disk
+from mqcd.disk.durable import describe as describe_error
 from mqcd.net.clock import SystemClock
 from mqcd.ops.http.server import Answer, Page, Pages, Request
 from mqcd.ops.metrics.merge import Merger
@@ -61,8 +63,11 @@ class Unanswered(MqcdError):
 class Front:
     """The pages of all shards."""
 
-    def __init__(self, control: Path, shards: Sequence[int]) -> None:
-        """`control`: the server's control socket, beside which each shard has its own."""
+    def __init__(self, control: Path, shards: Sequence[int], batches: Path, grace_ms: int) -> None:
+        """`control`: the server's control socket, beside which each shard has its own. `batches`: where
+        batches are recorded; `grace_ms`: how long what is removed can be restored."""
+        self._batches_in = batches
+        self._grace_ms = grace_ms
         self._paths = {shard: control_path(control, shard) for shard in shards}
         self._pausing = asyncio.Lock()
         self._merger = Merger()
@@ -242,25 +247,45 @@ class Front:
         raise Missing("no recipient of this message is in the queue")
 
     async def _batch(self, request: Request, _: Given) -> object:
-        """Every shard takes its part of a batch, by one name; all of them carry it out. One that does not
-        answer takes its part up when it is back, if it has recorded it.
+        """Every shard takes its part of a batch, by one name; all of them carry it out. For one that does not
+        answer its part is recorded: it takes it up when it is back. `left_out` names it.
 
-        A limit is divided among them by what each would change now: never more are changed than it says.
+        A limit is divided among those that answer by what each would change now: never more are changed than
+        it says.
         """
         fields = fields_in(request)
         dry_run = fields.pop("dry_run", False) is True
         order = parse_order(fields)
-        at = order.batch.at or SystemClock().now()
-        batch = replace(order.batch, id=name_of(order.batch.action, at), at=at, by="")
-        order = replace(order, batch=batch)
-        if order.selection.limit is None:
-            parts = dict.fromkeys(self._paths, order)
-            return merging.batch(_parts(await self._ordered(request, parts, dry_run), batch.id))
-        counted = await self._counted(request, order, order.selection.limit)
-        if not dry_run:
-            parts = {shard: _limited(order, each["changed"]) for shard, each in counted.items()}
-            counted = dict(enumerate(_parts(await self._ordered(request, parts, False), batch.id)))
-        return merging.batch(list(counted.values()))
+        order = replace(order, batch=replace(order.batch, id="", by=""))
+        order = completed(order, by=request.by, now=SystemClock().now(), grace_ms=self._grace_ms)
+        limit = order.selection.limit
+        parts = dict.fromkeys(self._paths, order)
+        if limit is None:
+            replies = await self._ordered(request, parts, dry_run)
+        else:
+            replies = await self._counted(request, order, limit)
+            if not dry_run:
+                changes = zip(_shards(replies), _values(replies), strict=True)
+                parts = {shard: _limited(order, each["changed"]) for shard, each in changes}
+                replies = {**replies, **await self._ordered(request, parts, False)}
+        whole = merging.batch(_values(replies))
+        silent = {shard: reply for shard, reply in replies.items() if not reply.good}
+        if not silent:
+            return whole
+        consequence = "it is not counted" if dry_run else "with a limit its mail is left alone"
+        if limit is None and not dry_run:
+            consequence = await asyncio.to_thread(self._record, order, silent)
+        return {**whole, "left_out": [f"{each}; {consequence}" for each in _lines(silent)]}
+
+    def _record(self, order: Order, shards: Iterable[int]) -> str:
+        """Record the parts of shards that are out of service; says what follows."""
+        try:
+            for shard in shards:
+                record(Disk(), self._batches_in, shard, order)
+        except OSError as error:
+            log.error("batch %s is not recorded for all shards: %s", order.batch.id, describe_error(error))
+            return f"its part cannot be recorded ({describe_error(error)}): ask for it again later"
+        return "its part is carried out when it is back in service"
 
     async def _ordered(self, request: Request, parts: Mapping[int, Order], dry_run: bool) -> Replies:
         """What the shards answer to their parts of a batch."""
@@ -271,14 +296,14 @@ class Front:
         ]
         return dict(zip(parts, await asyncio.gather(*asked), strict=True))
 
-    async def _counted(self, request: Request, order: Order, limit: int) -> dict[int, Any]:
+    async def _counted(self, request: Request, order: Order, limit: int) -> Replies:
         """What each shard would change of a limit, in turn."""
-        counted: dict[int, Any] = {}
+        replies: dict[int, Reply] = {}
         for shard in self._paths:
-            replies = await self._ordered(request, {shard: _limited(order, limit)}, True)
-            [counted[shard]] = _values(replies, whole=True)
-            limit -= counted[shard]["changed"]
-        return counted
+            replies |= await self._ordered(request, {shard: _limited(order, limit)}, True)
+            if replies[shard].good:
+                limit -= json.loads(replies[shard].body)["changed"]
+        return replies
 
     async def _batches(self, request: Request, given: Given) -> object:
         replies = await self._all(request)
@@ -286,7 +311,8 @@ class Front:
             return merging.batches(_values(replies))
         if all(reply.status == HTTPStatus.NOT_FOUND for reply in replies.values()):
             raise Missing("no such batch among the last ones")
-        return merging.batch(_values(replies, whole=True))
+        known = {shard: reply for shard, reply in replies.items() if reply.status != HTTPStatus.NOT_FOUND}
+        return {**merging.batch(_values(known)), **_left_out(known)}
 
     async def _pause(self, request: Request, _: Given) -> object:
         """One shard after the other: they share the file. One that is out of service reads it at a start."""
@@ -386,15 +412,6 @@ def _values(replies: Replies, *, whole: bool = False) -> list[Any]:
     return [json.loads(reply.body) for reply in good]
 
 
-def _parts(replies: Replies, batch: str) -> list[Any]:
-    """What all shards answer to their parts of a batch. Raises Unanswered, which names the batch where others
-    have begun it."""
-    began = sum(reply.good and json.loads(reply.body)["batch"] is not None for reply in replies.values())
-    if 0 < began < len(replies):
-        raise Unanswered(replies, f"{began} shards carry out their part: batch {batch}")
-    return _values(replies, whole=True)
-
-
 def _raise_bad(replies: Replies) -> None:
     for reply in replies.values():
         if reply.status == HTTPStatus.BAD_REQUEST:
@@ -404,4 +421,14 @@ def _raise_bad(replies: Replies) -> None:
 def _left_out(replies: Replies) -> dict[str, object]:
     """Which shards a list lacks."""
     silent = {shard: reply for shard, reply in replies.items() if not reply.good}
-    return {"left_out": str(Unanswered(silent)).split("\n")} if silent else {}
+    return {"left_out": _lines(silent)} if silent else {}
+
+
+def _lines(silent: Replies) -> list[str]:
+    """A line for each shard."""
+    return str(Unanswered(silent)).split("\n")
+
+
+def _shards(replies: Replies) -> list[int]:
+    """Those that answer."""
+    return [shard for shard, reply in replies.items() if reply.good]

@@ -208,8 +208,9 @@ class Server:
         """`mqcd queue ls --json`, beside the running server."""
         return [json.loads(line) for line in self.command("queue", "ls", "--json", *arguments).splitlines()]
 
-    def command(self, *words: str) -> str:
-        """Another command of mqcd with this server's configuration; gives what it writes."""
+    def command(self, *words: str, code: int = 0) -> str:
+        """Another command of mqcd with this server's configuration, which ends with this code; gives what it
+        writes."""
         done = subprocess.run(
             [*_MQCD, *words, "-c", str(self.conf), "--var", str(self.var)],
             capture_output=True,
@@ -218,7 +219,7 @@ class Server:
             timeout=DEADLINE,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         return done.stdout
 
     def peak_memory(self) -> int:

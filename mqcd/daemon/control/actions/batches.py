@@ -23,10 +23,11 @@ from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
+from mqcd.core.display import span
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Action, Amended, Area, Batch, Purged, Recipient, Settlement
 from mqcd.core.ports import Clock, QueueStore
-from mqcd.core.queueing.amendment import ENDS, applies, batch_of
+from mqcd.core.queueing.amendment import applies, batch_of
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.following import Following, Source
@@ -36,9 +37,11 @@ from mqcd.daemon.control.actions.orders import (
     Ended,
     Order,
     Outcome,
+    completed,
     files_of,
-    name_of,
     parse_order,
+    path_of,
+    record,
     widest,
 )
 from mqcd.daemon.control.api.binding import Given, Missing
@@ -102,6 +105,8 @@ class Batches:
         """Set where routes are known."""
         self.pending: Source = tuple
         """What batches have still to do to recipients that were in flight. Set with it."""
+        self.longest_ms = 0
+        """The longest retry delay: no due time lies further ahead. 0 = not known."""
         self.grace_ms = grace_ms
         """How long what is removed can be restored."""
 
@@ -114,7 +119,9 @@ class Batches:
             if not isinstance(fields, dict):
                 raise DecodeError("expected one JSON object")
             dry_run = fields.pop("dry_run", False) is True
-            order = self._complete(parse_order(fields), request)
+            now = self._clock.now()
+            order = completed(parse_order(fields), by=request.by, now=now, grace_ms=self.grace_ms)
+            self._check(order.batch)
             if dry_run:
                 outcome = await self.counted(order)
                 return _json({**outcome.fields(None), "sample": outcome.sample})
@@ -140,26 +147,13 @@ class Batches:
             raise Missing("no such batch among the last ones")
         return outcome.row(now)
 
-    def _complete(self, order: Order, request: Request) -> Order:
-        """With what the asker left to the server."""
-        batch = order.batch
-        at = batch.at or self._clock.now()
-        return replace(
-            order,
-            batch=replace(
-                batch,
-                id=batch.id or name_of(batch.action, at),
-                at=at,
-                by=request.by,
-                until=self._until(batch, at),
-                report=batch.report and batch.action in ENDS,
-            ),
-        )
-
-    def _until(self, batch: Batch, at: int) -> int:
-        if batch.action is Action.RETRY:
-            return at
-        return at + self.grace_ms if batch.action in ENDS else batch.until
+    def _check(self, batch: Batch) -> None:
+        """Raises DecodeError for what cannot be done."""
+        latest = self._clock.now() + self.longest_ms
+        if batch.action is Action.RESCHEDULE and self.longest_ms and batch.until > latest:
+            most = span(self.longest_ms)
+            text = f"until: no attempt can be put off by more than the longest retry delay, {most}"
+            raise DecodeError(f"{text}; a hold keeps mail back until it is released")
 
     async def _resolved(self, order: Order) -> Order:
         """With the condition as it is meant for records now. Raises DecodeError, StoreUnavailable."""
@@ -193,11 +187,8 @@ class Batches:
         """Take responsibility for a batch. Raises StoreUnavailable."""
         name = order.batch.id
         self._recording.add(name)
-        path = self._path(name)
-        text = json.dumps(order.fields()).encode()
         try:
-            self._disk.mkdir(self._directory)
-            await asyncio.to_thread(self._disk.replace_file, path, [text])
+            await asyncio.to_thread(record, self._disk, self._directory, self._shard, order)
         except OSError as error:
             raise StoreUnavailable(f"the batch cannot be recorded: {describe(error)}") from error
         finally:
@@ -210,9 +201,6 @@ class Batches:
             self._outcomes.popitem(last=False)
         self._waiting.put_nowait(order)
 
-    def _path(self, name: str) -> Path:
-        return self._directory / f"{self._shard}-{name}.json"
-
     async def recall(self) -> None:
         """Have the batches of earlier runs reach what was in flight then."""
         for batch, selection, keys in self._following.load():
@@ -221,17 +209,23 @@ class Batches:
     def resume(self) -> None:
         """Remember what has ended, and go on with what the last run began. A file that is no batch is logged,
         and stays."""
-        asked = {*self._outcomes, *self._recording}
         for outcome in self._ended.load():
             if outcome.order is not None:
-                self._outcomes[outcome.order.batch.id] = outcome
-        for _, order, _ in files_of(self._disk, self._directory, self._shard):
-            if order.batch.id in asked:
-                # While the server started.
-                continue
-            log.warning("batch %s goes on: the last run did not end it", order.batch.id)
-            self._add(order)
-            self._outcomes[order.batch.id].resumed = True
+                self._outcomes.setdefault(outcome.order.batch.id, outcome)
+        self._take_up("the last run did not end it")
+
+    def _take_up(self, why: str) -> None:
+        """Go on with recorded batches that this process does not know."""
+        for path, order, _ in files_of(self._disk, self._directory, self._shard):
+            name = order.batch.id
+            known = self._outcomes.get(name)
+            if known is not None and known.done:
+                # The front process recorded it for a shard that was slow to answer.
+                self._disk.unlink(path)
+            elif known is None and name not in self._recording:
+                log.warning("batch %s goes on: %s", name, why)
+                self._add(order)
+                self._outcomes[name].resumed = True
 
     async def _changed_before(self, order: Order) -> int:
         """How many recipients bear the mark of a batch; those that were restored, or have left the queue, do
@@ -250,7 +244,14 @@ class Batches:
             outcome = self._outcomes[order.batch.id]
             while not outcome.done:
                 try:
+                    if order.unresolved:
+                        order = outcome.order = await self._resolved(order)
                     await self._carry_out(order, outcome)
+                except DecodeError as error:
+                    log.error("batch %s changes nothing: %s", order.batch.id, error)
+                    outcome.trouble = str(error)
+                    await asyncio.to_thread(self._forget, order, outcome)
+                    outcome.done = True
                 except StoreUnavailable as error:
                     outcome.trouble = str(error)
                     await self._clock.sleep(_AGAIN_MS)
@@ -310,7 +311,7 @@ class Batches:
 
     def _forget(self, order: Order, outcome: Outcome) -> None:
         self._ended.add(order, outcome)
-        path = self._path(order.batch.id)
+        path = path_of(self._directory, self._shard, order)
         # Durable, or a later start would do it again, to recipients that were released since.
         self._disk.unlink(path)
         self._disk.sync_dir(path.parent)
@@ -330,6 +331,7 @@ class Batches:
         while True:
             await self._clock.sleep(_PURGE_MS)
             try:
+                self._take_up("it was asked for while this shard was out of service")
                 await self._note()
             except OSError as error:
                 # A batch that ends needs it, and says so.

@@ -24,6 +24,7 @@ from mqcd.core.model import Action, Area, Batch
 from mqcd.core.queueing.amendment import ENDS, LATEST_MS
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import Where, parse_where
+from mqcd.core.selecting.where_fields import LIVE
 from mqcd.daemon.control.selections import parse_selection, selection_fields
 from mqcd.disk.durable import Disk, describe
 from mqcd.ops.http.server import Request
@@ -53,6 +54,12 @@ class Order:
     """What its condition meant for records then; None = the same."""
     unrouted: int = 0
     """Domains that had no route then: their mail is of no site."""
+
+    @property
+    def unresolved(self) -> bool:
+        """Whether its condition is not one on records: it was recorded while the shard was out of service."""
+        where = self.selection.where
+        return self.resolved is None and where is not None and not where.fields.isdisjoint(LIVE)
 
     @property
     def effective(self) -> Selection:
@@ -138,6 +145,27 @@ def _target(text: str) -> str:
     return f"{hop.host}:{hop.port}"
 
 
+def completed(order: Order, *, by: str, now: int, grace_ms: int) -> Order:
+    """With what the asker left to the server; `grace_ms`: how long what is removed can be restored."""
+    batch, action = order.batch, order.batch.action
+    at = batch.at or now
+    times = {**dict.fromkeys(ENDS, at + grace_ms), Action.RETRY: at}
+    name, report = batch.id or name_of(action, at), batch.report and action in ENDS
+    until = times.get(action, batch.until)
+    return replace(order, batch=replace(batch, id=name, at=at, by=by, until=until, report=report))
+
+
+def record(disk: Disk, directory: Path, shard: int, order: Order) -> None:
+    """Have a shard carry out a batch, now or when it is back in service. Raises OSError."""
+    disk.mkdir(directory)
+    disk.replace_file(path_of(directory, shard, order), [json.dumps(order.fields()).encode()])
+
+
+def path_of(directory: Path, shard: int, order: Order) -> Path:
+    """The file of a shard's part of a batch."""
+    return directory / f"{shard}-{order.batch.id}.json"
+
+
 def name_of(action: str, at: int) -> str:
     """A name for a new batch."""
     return f"{action}-{at:X}-{secrets.token_hex(2)}"
@@ -204,11 +232,12 @@ Found = tuple[Path, Order, Mapping[str, Any]]
 
 
 def files_of(disk: Disk, directory: Path, shard: int) -> Iterator[Found]:
-    """The batches of a shard in a directory. A file that is none is logged, and stays."""
+    """The batches of a shard in a directory, the oldest first. A file that is none is logged, and stays."""
     try:
         names = disk.names(directory)
     except FileNotFoundError:
         return
+    found: list[Found] = []
     for name in sorted(names):
         if not (name.startswith(f"{shard}-") and name.endswith(".json")):
             continue
@@ -216,9 +245,11 @@ def files_of(disk: Disk, directory: Path, shard: int) -> Iterator[Found]:
         try:
             fields = json.loads(disk.read_file(path))
             outcome = fields.pop("outcome", {})
-            yield path, parse_order(fields), outcome
+            found.append((path, parse_order(fields), outcome))
         except (OSError, ValueError, AttributeError, DecodeError) as error:
             log.error("%s is no batch: %s", path, error)
+    # An undo comes after what it undoes.
+    yield from sorted(found, key=_asked_at)
 
 
 class Ended:
@@ -234,9 +265,9 @@ class Ended:
         fields = {**order.fields(), "outcome": {"changed": outcome.changed, "in_flight": outcome.in_flight}}
         try:
             self._disk.mkdir(self._directory)
-            path = self._directory / f"{self._shard}-{order.batch.id}.json"
+            path = path_of(self._directory, self._shard, order)
             self._disk.replace_file(path, [json.dumps(fields).encode()])
-            found = sorted(files_of(self._disk, self._directory, self._shard), key=_asked_at)
+            found = list(files_of(self._disk, self._directory, self._shard))
             for old, _, _ in found[:-KEPT]:
                 self._disk.unlink(old)
         except OSError as error:
@@ -244,7 +275,6 @@ class Ended:
 
     def load(self) -> Sequence[Outcome]:
         """The kept ones, the oldest first."""
-        found = sorted(files_of(self._disk, self._directory, self._shard), key=_asked_at)
         return [
             Outcome(
                 order=order,
@@ -252,7 +282,7 @@ class Ended:
                 changed=_number(outcome, "changed"),
                 in_flight=_number(outcome, "in_flight"),
             )
-            for _, order, outcome in found
+            for _, order, outcome in files_of(self._disk, self._directory, self._shard)
         ]
 
 

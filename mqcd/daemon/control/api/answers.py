@@ -123,6 +123,7 @@ PROGRESS = optional(
     ),
     sample=_SAMPLE,
     unrouted=NUMBER,
+    left_out=array(TEXT),
 )
 BATCH: Schema = {
     **PROGRESS,

@@ -13,13 +13,16 @@ from urllib.parse import parse_qs
 import pytest
 
 from mqcd.core.events import format_time
+from mqcd.daemon.control.actions.orders import files_of
 from mqcd.daemon.shards.division import control_path
 from mqcd.daemon.shards.front import Front
+from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
 from mqcd.net.control.socket_file import ControlSocket
 from mqcd.ops.http.server import Action, Answer, HttpServer, Pages, Request, Search
 
 AT = 1_800_000_000_000
+GRACE = 1000
 
 
 def row(number: int) -> dict[str, Any]:
@@ -58,7 +61,7 @@ class Shard:
     def begin(self, request: Request) -> Answer:
         fields = json.loads(request.body)
         self.batch = None if fields["dry_run"] else fields["id"]
-        return self.answer({"batch": self.batch})
+        return self.answer({"batch": self.batch, "changed": 0})
 
     def message(self, request: Request) -> Answer:
         from http import HTTPStatus
@@ -90,7 +93,7 @@ async def served(directory: Path, *shards: Shard | None) -> AsyncIterator[Front]
                 sockets.append(ControlSocket(control_path(control, number)))
                 servers.append(HttpServer(shard.pages, SystemClock()))
                 await servers[-1].serve(sockets[-1].bind("here"))
-        yield Front(control, range(len(shards)))
+        yield Front(control, range(len(shards)), directory / "batches", GRACE)
     finally:
         for server in servers:
             await server.stop()
@@ -142,16 +145,23 @@ async def test_a_count_lacks_none(tmp_path: Path) -> None:
         assert (await asked(front, "/v1/count")).status == 503
 
 
-async def test_a_batch_that_not_all_shards_take_is_named(tmp_path: Path) -> None:
-    shard = Shard([1])
+async def test_a_batch_is_recorded_for_a_shard_out_of_service(tmp_path: Path) -> None:
+    shard, batches = Shard([1]), tmp_path / "batches"
     async with served(tmp_path, shard, None) as front:
-        answer = await asked(front, "/v1/batch", body=b'{"action": "hold"}')
-        assert answer.status == 503
-        [silent, more] = answer.body.decode().splitlines()
-        assert silent.startswith("shard 1: ")
-        assert more == f"1 shards carry out their part: batch {shard.batch}"
-        counted = await asked(front, "/v1/batch", body=b'{"action": "hold", "dry_run": true}')
-        assert (counted.status, b"batch" in counted.body) == (503, False)
+        for more in (b', "dry_run": true', b', "selection": {"limit": 1}'):
+            answer = await asked(front, "/v1/batch", body=b'{"action": "hold"' + more + b"}")
+            [left_out] = json.loads(answer.body)["left_out"]
+            assert (answer.status, left_out.startswith("shard 1: ")) == (200, True)
+        assert not batches.exists()
+        answer = await asked(front, "/v1/batch", body=b'{"action": "remove", "reason": "why"}')
+        assert "when it is back" in str(json.loads(answer.body)["left_out"])
+        [(_, order, _)] = files_of(Disk(), batches, 1)
+        assert (order.batch.id, order.batch.reason) == (shard.batch, "why")
+        assert order.batch.by == f"uid:{os.geteuid() + 1}"
+        assert order.batch.until == order.batch.at + GRACE
+    async with served(tmp_path, None, None) as front:
+        assert (await asked(front, "/v1/batch", body=b'{"action": "hold"}')).status == 503
+    assert len(list(batches.iterdir())) == 1
 
 
 async def test_shards_learn_who_asks(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from mqcd.core.ports import Picked
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.batches import BATCH, BATCHES, Batches
-from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, parse_order
+from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, parse_order, record
 from mqcd.deliver.standing import Standing
 from mqcd.disk.durable import Disk
 from mqcd.ops.http.server import Answer, Request
@@ -192,6 +192,29 @@ async def test_a_damaged_note_of_what_follows_is_logged(rig: Rig, caplog: pytest
         caplog.clear()
         await rig.made().recall()
         assert "0.json: mail that was in flight does not follow" in caplog.text, text
+
+
+async def test_what_was_recorded_while_the_shard_was_away_is_taken_up_in_its_order(rig: Rig) -> None:
+    hold = Batch(id="z", action=Action.HOLD, at=rig.clock.now(), by="uid:7")
+    undo = Batch(id="a", action=Action.UNDO, at=rig.clock.now() + 1, by="uid:7", target="z")
+    for each in (undo, hold):
+        record(Disk(), rig.path, 0, Order(batch=each, selection=Selection()))
+        record(Disk(), rig.path, 1, Order(batch=each, selection=Selection()))
+    purge = asyncio.ensure_future(rig.batches.purge())
+    await asyncio.sleep(0)
+    rig.clock.advance(5000)
+    await rig.done(lambda: len(rig.events) == 2)
+    purge.cancel()
+    assert [(each["batch"], each["changed"]) for each in rig.events] == [("z", 4), ("a", 4)]
+    assert rig.files() == ["1-a.json", "1-z.json"]
+
+
+async def test_a_later_attempt_than_the_longest_delay_is_refused(rig: Rig) -> None:
+    rig.batches.longest_ms = 4 * 3_600_000
+    answer = await rig.asked(action="reschedule", until=rig.clock.now() + 5 * 3_600_000)
+    assert (answer.status, b"longest retry delay, 4h 00m" in answer.body) == (400, True)
+    assert rig.files() == []
+    assert (await rig.asked(action="reschedule", until=rig.clock.now() + 4 * 3_600_000)).status == 200
 
 
 async def test_a_dry_run_counts_and_shows_a_few(rig: Rig) -> None:
