@@ -7,6 +7,8 @@ verb carries is in `events.schema.json` beside this module (docs/events.md).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -41,20 +43,56 @@ class Verb(StrEnum):
     CONNECT_FAILED = "connect-failed"
 
 
-BEST_EFFORT = frozenset({Verb.REFUSED, Verb.CONNECTED, Verb.CONNECT_FAILED})
-"""Verbs of what is not in the journal: rate limited, and lost with a crash."""
-TRANSITIONS = frozenset(Verb) - BEST_EFFORT
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Meaning:
+    """What an event says of a recipient's life."""
+
+    in_journal: bool = True
+    """Whether it is a transition, and comes exactly once. Others are rate limited, and lost with a crash."""
+    ends_attempt: bool = False
+    ends_life: bool = False
+    """Whether the ledger counts a recipient's end by it; each has one, unless a later event takes it back."""
+    failed: bool = False
+    """Whether that end is a failure of delivery."""
+    is_last: bool = False
+    """Whether the queue has no record of a recipient after it, and nothing more happens to it."""
+
+
+_OTHER, _LOSSY = Meaning(), Meaning(in_journal=False)
+_FAILED = Meaning(ends_attempt=True, ends_life=True, failed=True)
+MEANINGS: Mapping[Verb, Meaning] = {
+    Verb.ACCEPTED: _OTHER,
+    Verb.ATTEMPTED: _OTHER,
+    Verb.DELIVERED: Meaning(ends_attempt=True, ends_life=True, is_last=True),
+    Verb.DEFERRED: Meaning(ends_attempt=True),
+    Verb.BOUNCED: _FAILED,
+    Verb.EXPIRED: _FAILED,
+    Verb.REPORTED: Meaning(is_last=True),
+    Verb.DISCARDED: Meaning(is_last=True),
+    Verb.OUTCOME_UNKNOWN: _OTHER,
+    Verb.HELD: _OTHER,
+    Verb.RELEASED: _OTHER,
+    Verb.REMOVED: Meaning(ends_life=True),
+    Verb.RESTORED: _OTHER,
+    Verb.REDIRECTED: _OTHER,
+    Verb.RESCHEDULED: _OTHER,
+    Verb.REFUSED: _LOSSY,
+    Verb.CONNECTED: _LOSSY,
+    Verb.CONNECT_FAILED: _LOSSY,
+}
+TRANSITIONS = frozenset(verb for verb in Verb if MEANINGS[verb].in_journal)
 """Verbs that come exactly once per transition."""
+BEST_EFFORT = frozenset(Verb) - TRANSITIONS
+"""Verbs of what is not in the journal."""
 MIGRATED = "migrated"
 """The reason of a `discarded` that takes back the acceptance: another store has accepted the recipient."""
-LIFE_ENDS = (Verb.DELIVERED, Verb.BOUNCED, Verb.EXPIRED, Verb.REMOVED)
-"""Verbs that end a recipient's life, of which each has one: the ledger counts it by them."""
-LAST = frozenset({Verb.DELIVERED, Verb.REPORTED, Verb.DISCARDED})
-"""Verbs after which the queue has no record of a recipient, and nothing more happens to it."""
-REPORT_LAST = LAST | {Verb.BOUNCED, Verb.EXPIRED}
+LIFE_ENDS = tuple(verb for verb in Verb if MEANINGS[verb].ends_life)
+FAILURES = frozenset(verb for verb in Verb if MEANINGS[verb].failed)
+LAST = frozenset(verb for verb in Verb if MEANINGS[verb].is_last)
+REPORT_LAST = LAST | FAILURES
 """The same for mail that is never reported on."""
-ATTEMPT_ENDS = (Verb.DELIVERED, Verb.DEFERRED, Verb.BOUNCED, Verb.EXPIRED)
-"""Verbs that end an attempt; in tables and figures its verdicts stand in this order."""
+ATTEMPT_ENDS = tuple(verb for verb in Verb if MEANINGS[verb].ends_attempt)
+"""In tables and figures verdicts stand in this order."""
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999, after which RFC 3339 has no times."""
 

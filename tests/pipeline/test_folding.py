@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from mqcd.core.events import TRANSITIONS, Verb
 from mqcd.core.queueing.spid import format_spid, spid_at
 from mqcd.pipeline.sources.schema import ARROW
-from mqcd.pipeline.tables.folding import EVENT, STATE, folded, of_events, spid_ms
+from mqcd.pipeline.tables.folding import _COUNTS, EVENT, STATE, folded, of_events, spid_ms
 
 T0 = 1_795_000_020_000
 SPID = format_spid(spid_at(T0))
@@ -48,6 +49,12 @@ LIFE = (
     {"event": "outcome-unknown", "attempt": 2},
     {"event": "delivered", "attempt": 3, "code": 250, "sender": "other@here.example"},
 )
+
+
+def test_each_transition_is_counted_or_rests_with_the_queue() -> None:
+    counted = {verb for verbs in _COUNTS.values() for verb in verbs}
+    uncounted = {Verb.ATTEMPTED, Verb.HELD, Verb.RELEASED, Verb.RESTORED, Verb.REDIRECTED, Verb.RESCHEDULED}
+    assert TRANSITIONS - counted == uncounted
 
 
 def test_a_life_is_one_row() -> None:

@@ -20,7 +20,7 @@ from mqcd.queue.memory.figures import Figures
 from mqcd.queue.wal.chain import find_chain
 from mqcd.queue.wal.committer import CommitterThread
 from mqcd.queue.wal.group_commit import Journal
-from mqcd.queue.wal.pending import JournalFull
+from mqcd.queue.wal.pending import HAPPENED, MORE, JournalFull
 from mqcd.queue.wal.scan import Walk
 from mqcd.queue.wal.segments import KEPT_BACK, Ring, Segment
 from tests.fakes.clock import FakeClock, turns
@@ -452,6 +452,11 @@ async def test_a_file_that_cannot_be_recycled_is_removed(bench: Bench) -> None:
     await bench.append(b"verdict")
     assert not path.exists()
     assert bench.recovered()[-1] == b"verdict"
+
+
+def test_each_kind_of_frame_is_one_that_may_wait_or_be_refused() -> None:
+    assert not HAPPENED & MORE
+    assert set(Kind) - HAPPENED - MORE == {Kind.BEGUN, Kind.CARRY, Kind.UNKNOWN}
 
 
 def test_files_in_use_failed_or_too_many_are_not_recycled(tmp_path: Path) -> None:

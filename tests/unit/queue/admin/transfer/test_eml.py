@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Area
+from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import Kind
 from mqcd.queue.admin.transfer import index
@@ -56,6 +57,28 @@ def test_an_index_of_the_sink_is_refused(tmp_path: Path) -> None:
     (tmp_path / index.NAME).write_text(to_line(message_fields(message, file="a.eml")))
     with pytest.raises(StoreUnavailable, match="is no index of `mqcd queue export`"):
         read(tmp_path)
+
+
+def test_an_index_keeps_each_field_of_a_record() -> None:
+    envelope = Envelope(
+        spid=START_MS << 23, sender="s@example.org", received=START_MS, origin=Origin.REPORT, body=Body.EIGHT,
+        smtputf8=True, zone="bulk", listener="smtp", client="192.0.2.1", user="u", tls="TLSv1.3",
+        dsn="RET=HDRS", release=START_MS + 1, priority=3, labels="tag=x",
+    )  # fmt: skip
+    record = Recipient(
+        envelope=envelope, size=5, qid=2, address="r@example.net", area=Area.DEFERRED, due=START_MS + 2,
+        attempts=1, unknowns=1, code=450, status="4.2.0", reply="later", remote="mx.example.net",
+        dsn="NOTIFY=NEVER", warned=True,
+    )  # fmt: skip
+    unset = {
+        each.name
+        for held in (envelope, record)
+        for each in fields(held)
+        if getattr(held, each.name) == each.default
+    }
+    # What the record does not keep, how the spool keeps its content, and what operators made of it here.
+    assert unset == {"session", "message_id", "linked", "route", "amended"}
+    assert index.decode(index.encode("1.eml", [record])).recipients == (record,)
 
 
 def test_a_damaged_line_of_an_index_is_no_foreign_one() -> None:
