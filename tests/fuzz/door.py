@@ -2,6 +2,9 @@
 
 Each reply is well formed, the session ends, nothing is logged as an error, the queue has exactly what was
 answered with 250, no bare CR, LF or NUL among it, and a session beside it neither hears of it nor is heard.
+
+Over TLS nothing is written without it, and each reply is the one that a session gives whose client has said
+nothing before STARTTLS: no command, and no part of one, survives it (RFC 3207, 4.2).
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from mqcd.config.settings import AuthType, BareNewline
+from mqcd.config.settings import AuthType, BareNewline, ListenerSslSettings
 from mqcd.core.smtp.reply import parse_line
-from mqcd.submit.session.session import Session
+from mqcd.net.securing.layer import TlsLayer
+from mqcd.net.securing.server import ListenerTls
 from tests.fakes.clock import turns
+from tests.fakes.tls import HELLO, FakeTls, inverted
 from tests.unit.submit.support import House, Transport, server
 
+_QUEUED = re.compile("queued as [0-9A-F]+")
 _SECRET = b"neighbour-7f3a"
 _HALF = b"EHLO a\r\nMAIL FROM:<%b@b.example>\r\nRCPT TO:<a@example.com>\r\nBDAT 90\r\nSubject: %b" % (
     _SECRET,
@@ -61,41 +67,104 @@ def replies(written: bytes) -> list[tuple[int, str]]:
     return found
 
 
-def _connect(house: House) -> tuple[Session, Transport]:
-    transport = Transport()
-    session = house.door.receive("192.0.2.1")
-    session.connection_made(cast("asyncio.Transport", transport))
-    return session, transport
+class Plug(Transport):
+    """A transport whose protocol changes when TLS begins."""
+
+    layer: TlsLayer | None = None
+    plain = 0
+    """Octets that were written before."""
+
+    def set_protocol(self, protocol: TlsLayer) -> None:
+        self.layer, self.plain = protocol, len(self.written)
 
 
-async def converse(pieces: Iterable[bytes], inline_max: int, **settings: Any) -> None:
-    """One session: feed it, end it, and look at what it did."""
+class Caller:
+    """A client of one session. `hostile`: what follows STARTTLS is no TLS."""
+
+    def __init__(self, house: House, *, hostile: bool = False) -> None:
+        self.plug = Plug()
+        self.session = house.door.receive("192.0.2.1")
+        self.session.connection_made(cast("asyncio.Transport", self.plug))
+        self._hostile = hostile
+        self.inside: list[bytes] = []
+        """What it has sent over TLS."""
+
+    async def send(self, piece: bytes) -> None:
+        layer = self.plug.layer
+        if layer is None:
+            self.session.data_received(piece)
+        elif self._hostile:
+            layer.data_received(b"\0" + piece)
+        else:
+            if not self.inside:
+                layer.data_received(HELLO)
+            self.inside.append(piece)
+            layer.data_received(inverted(piece))
+        await turns(6)
+
+    async def send_all(self, pieces: Iterable[bytes]) -> None:
+        """Send them, and leave."""
+        for piece in pieces:
+            if self.plug.closed:
+                break
+            await self.send(piece)
+        (self.plug.layer or self.session).eof_received()
+        await turns(60)
+        assert self.plug.closed
+        (self.plug.layer or self.session).connection_lost(None)
+
+    def heard(self) -> tuple[bytes, bytes]:
+        """What the server has said before TLS, and over it."""
+        written, plain = self.plug.written, self.plug.plain
+        if self.plug.layer is None or not self.inside:
+            return written, b""
+        assert written[plain : plain + 1] == HELLO
+        return written[:plain], inverted(written[plain + 1 :])
+
+
+async def _house(inline_max: int, **settings: Any) -> House:
     # Mechanisms that need no thread; nobody is in the file, and all look as if they were.
     settings.setdefault("authtypes", (AuthType.CRAM_MD5, AuthType.SCRAM_SHA_256))
-    made = server(maxbadreqs=30, maxmsgsize=5000, users=Path("nobody"), authtypes_ssl=(), **settings)
-    house = House(made, inline_max=inline_max)
+    made = server(maxmsgsize=5000, users=Path("nobody"), authtypes_ssl=(), **settings)
+    ssl = ListenerSslSettings(latent=True, certfile=(Path("none"),))
+    house = House(made, inline_max=inline_max, ssl=ssl, tls=cast("ListenerTls", FakeTls()))
     await house.store.open()
-    neighbour, beside = _connect(house)
-    neighbour.data_received(_HALF)
-    await turns(4)
-    heard = beside.written
-    session, transport = _connect(house)
-    for piece in pieces:
-        if transport.closed:
-            break
-        session.data_received(piece)
-        await turns(6)
-    session.eof_received()
-    await turns(60)
-    assert transport.closed
-    session.connection_lost(None)
+    return house
+
+
+async def converse(
+    pieces: Iterable[bytes], inline_max: int, *, hostile: bool = False, **settings: Any
+) -> None:
+    """One session: feed it, end it, and look at what it did."""
+    house = await _house(inline_max, **settings)
+    neighbour = Caller(house)
+    await neighbour.send(_HALF)
+    beside = neighbour.plug.written
+    caller = Caller(house, hostile=hostile)
+    await caller.send_all(pieces)
     assert house.door.sessions == 1
-    assert beside.written == heard
-    assert _SECRET not in transport.written
-    await _check_queue(house, replies(transport.written))
-    neighbour.connection_lost(None)
+    assert neighbour.plug.written == beside
+    before, over_tls = caller.heard()
+    assert _SECRET not in before + over_tls
+    said = replies(over_tls) if over_tls else []
+    await _check_queue(house, [*replies(before), *said])
+    neighbour.session.connection_lost(None)
     await turns(6)
     assert house.door.sessions == 0
+    if caller.inside:
+        fresh = Caller(await _house(inline_max, **settings))
+        await fresh.send(b"EHLO a\r\nSTARTTLS\r\n")
+        await fresh.send_all(caller.inside)
+        same = comparable(replies(octets)) if (octets := fresh.heard()[1]) else []
+        # A connection's refusals count over TLS too, and may end it.
+        ended = bool(said) and said[-1][0] == 421
+        assert comparable(said)[: len(said) - ended] == same[: len(said) - ended]
+        assert ended or len(said) == len(same)
+
+
+def comparable(said: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Replies without what is new each time: queue ids and challenges."""
+    return [(code, "" if code == 334 else _QUEUED.sub("queued", text)) for code, text in said]
 
 
 async def _check_queue(house: House, said: list[tuple[int, str]]) -> None:
@@ -121,6 +190,9 @@ def session(data: bytes) -> None:
         "bare_newline": BareNewline.REJECT if flags & 1 else BareNewline.NORMALIZE,
         "submission": bool(flags & 4),
         "ext_chunking": not flags & 8,
+        # Over TLS the count of bad commands goes on.
+        "maxbadreqs": 0 if flags & 16 else 30,
+        "hostile": bool(flags & 32),
     }
     with nothing_logged():
         asyncio.run(converse(pieces if size else lines, 0 if flags & 2 else 65536, **settings))

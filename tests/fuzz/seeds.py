@@ -92,6 +92,16 @@ def _dialogues() -> dict[str, bytes]:
     return found
 
 
+def _over_tls() -> dict[str, bytes]:
+    """Clients that turn to TLS: as they should, and with commands behind STARTTLS."""
+    mail = b"EHLO b\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<a@example.com>\r\nDATA\r\nSubject: b\r\n.\r\n"
+    begun = b"EHLO a\r\nMAIL FROM:<c@b.example>\r\nRCPT TO:<c@example.com>\r\nRSET\r\n"
+    return {
+        "3207-mail": b"\x10\0" + begun + b"STARTTLS\r\n" + mail,
+        "3207-injected": b"\x10\x60" + begun + b"STARTTLS\r\n" + mail,
+    }
+
+
 def _segments(root: Path) -> dict[str, bytes]:
     found = {}
     for path in sorted((root / "queue/journal").glob("[0-9][0-9]")):
@@ -120,7 +130,7 @@ async def write() -> None:
                 made["segment"] |= _segments(root)
         finally:
             await rig.close()
-    made["session"] = _dialogues()
+    made["session"] = _dialogues() | _over_tls()
     for name, data in made["cluster"].items():
         made["record"][name] = data.split(b"\n")[1] + b"\n"
     for name, data in made["segment"].items():

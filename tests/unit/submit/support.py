@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mqcd.config.settings import ListenerSettings, ServerSettings
+from mqcd.config.settings import ListenerSettings, ListenerSslSettings, ServerSettings
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock
 from mqcd.core.selecting.selection import Selection
+from mqcd.net.securing.server import ListenerTls
 from mqcd.submit import Door
 from mqcd.submit.policy.capacity import Capacity
 from mqcd.submit.policy.greylist import Greylist
@@ -39,11 +40,13 @@ class House:
         inline_max: int = 65536,
         capacity: Capacity | None = None,
         greylist: Greylist | None = None,
+        ssl: ListenerSslSettings | None = None,
+        tls: ListenerTls | None = None,
     ) -> None:
         self.clock = clock or FakeClock()
         self.observer = RecordingObserver()
         self.store = store or MemoryStore(self.clock, self.observer)
-        listener = ListenerSettings(name="test", port=0, server=settings)
+        listener = ListenerSettings(name="test", port=0, ssl=ssl or ListenerSslSettings(), server=settings)
         self.door = Door(
             listener,
             self.store,
@@ -52,6 +55,7 @@ class House:
             inline_max=inline_max,
             capacity=capacity,
             greylist=greylist,
+            tls=tls,
         )
 
     async def queued(self) -> list[Recipient]:
@@ -114,8 +118,8 @@ class Transport:
         self.aborted = False
         self.paused = False
 
-    def get_extra_info(self, name: str) -> Any:
-        return ("192.0.2.1", 4711) if name == "peername" else None
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("192.0.2.1", 4711) if name == "peername" else default
 
     def write(self, data: bytes) -> None:
         assert not self.closed
