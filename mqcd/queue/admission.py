@@ -121,16 +121,22 @@ class Admission:
             await self.pressure.ease()
         if why := self.refusing():
             raise StoreUnavailable(why)
-        if submission.key is None:
+        key = submission.key
+        if key is None:
             return await self._take(submission, None)
-        return await once(submission, self._turn(submission.key), self._take)
+        turn = self._shard.keys.new(key) if self._shard.ready else None
+        if turn is None:
+            return await once(submission, await self._turn(key), self._take)
+        # As `once` does: nearly all keys are new, and another coroutine would cost a percent.
+        try:
+            return await self._take(submission, turn)
+        finally:
+            if turn.holders:
+                turn.let_go()
 
     async def _turn(self, key: Key) -> Turn | Used:
         """What is remembered of a key, or the turn of its use. While the last run's mail is read, not every
         key is known."""
-        turn = self._shard.keys.new(key) if self._shard.ready else None
-        if turn is not None:
-            return turn
         await asyncio.shield(self._recovery)
         return await self._shard.keys.turn(key)
 

@@ -53,7 +53,7 @@ class Keys:
     def new(self, key: Key) -> Turn | None:
         """A turn that is held, where the key is certainly new; None = `turn` finds out."""
         name = key.name
-        if name in self._turns or self.live.find(name) is not None:
+        if name in self._turns or name in self.live.bucket(name):
             return None
         if self._files:
             top = keys.top_of(name)

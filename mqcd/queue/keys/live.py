@@ -22,22 +22,26 @@ class LiveKeys:
 
     def __init__(self) -> None:
         self._buckets: dict[int, bytearray] = {}
-        """By the first twelve bits of the name."""
+        """By the first twelve bits of the name; none is ever taken out."""
         self.count = 0
+
+    def bucket(self, name: bytes) -> bytearray:
+        """The records among which one of this name is, or will be. `name`: what begins with it will do."""
+        number = name[0] << 4 | name[1] >> 4
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = bytearray()
+        return bucket
 
     def add(self, record: bytes) -> None:
         """A key has been used, in the newest segment that holds one."""
-        bucket = self._buckets.get(record[0] << 4 | record[1] >> 4)
-        if bucket is None:
-            bucket = self._buckets[record[0] << 4 | record[1] >> 4] = bytearray()
+        bucket = self.bucket(record)
         bucket += record
         self.count += 1
 
     def find(self, name: bytes) -> Used | None:
         """Its last use."""
-        bucket = self._buckets.get(name[0] << 4 | name[1] >> 4)
-        if bucket is None or name not in bucket:
-            return None
+        bucket = self.bucket(name)
         at = keys.find(bucket, name)
         return keys.used_at(bucket, at) if at >= 0 else None
 

@@ -10,7 +10,7 @@ from mqcd.core.queueing.idempotency import Used, repeated
 
 
 class Turn:
-    """A use of a key; it ends when all that hold it have let it go."""
+    """A use of a key; it ends when its message is accepted, or when all that hold it have let it go."""
 
     __slots__ = ("_turns", "_waiting", "holders", "key")
 
@@ -18,7 +18,7 @@ class Turn:
         self._turns = turns
         self.key = key
         self.holders = 1
-        """How many hold it: each lets it go once."""
+        """How many hold it: each lets it go once. 0 = it has ended."""
         self._waiting: list[asyncio.Future[None]] | None = None
         turns[key.name] = self
 
@@ -27,13 +27,19 @@ class Turn:
         self.holders += 1
 
     def let_go(self) -> None:
-        """One less."""
-        self.holders -= 1
-        if not self.holders:
-            del self._turns[self.key.name]
-            for future in self._waiting or ():
-                if not future.done():
-                    future.set_result(None)
+        """One less, unless it has ended."""
+        if self.holders == 1:
+            self.end()
+        elif self.holders:
+            self.holders -= 1
+
+    def end(self) -> None:
+        """The message is accepted, or will never be: what waits for it may look the key up."""
+        self.holders = 0
+        del self._turns[self.key.name]
+        for future in self._waiting or ():
+            if not future.done():
+                future.set_result(None)
 
     async def ended(self) -> None:
         """Return when it has ended."""
@@ -51,14 +57,14 @@ async def take_turn(turns: dict[bytes, Turn], key: Key) -> Turn:
 
 async def once(
     submission: Submission,
-    turning: Awaitable[Turn | Used],
+    turn: Turn | Used,
     take: Callable[[Submission, Turn | None], Awaitable[Sequence[Recipient]]],
 ) -> Sequence[Recipient]:
     """Take a submission in its key's turn, or give the recipients of the message that came first."""
-    turn = await turning
     if isinstance(turn, Used):
         return await repeated(submission, turn)
     try:
         return await take(submission, turn)
     finally:
-        turn.let_go()
+        if turn.holders:
+            turn.let_go()

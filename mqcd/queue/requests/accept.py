@@ -111,7 +111,7 @@ class Acceptance:
         recipients = self._recipients(staged)
         append = _Append(self, staged, recipients, self._reserve(recipients), turn)
         if turn is not None:
-            turn.hold()
+            turn.holders += 1
         try:
             written = append.write()
         except BaseException:
@@ -207,7 +207,7 @@ class _Append:
         if self.turn is not None:
             spid = recipients[0].envelope.spid
             shard.keys.live.add(keys.pack_use(self.key, spid, self.at, segment.number))
-            self.turn.let_go()
+            self.turn.end()
         shard.observer.accepted(self.at, recipients)
         if reserved is None:
             shard.notify()

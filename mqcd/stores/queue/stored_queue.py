@@ -206,7 +206,7 @@ class StoredQueue:
         if submission.key is None:
             return await self._take(submission, None)
         await self.recovered()
-        return await once(submission, state.keys.turn(submission.key), self._take)
+        return await once(submission, await state.keys.turn(submission.key), self._take)
 
     async def _take(self, submission: Submission, turn: Turn | None) -> Sequence[Recipient]:
         arrival = await arrive(self._live, submission, turn)
