@@ -332,6 +332,19 @@ async def test_new_mail_of_tenants_takes_turns(post: Post) -> None:
     assert names(await post.claim_all(step=3)) == ["a0", "b0", "a1", "b1", "a2", "a3", "a4", "a5"]
 
 
+async def test_due_mail_of_tenants_takes_turns(post: Post) -> None:
+    await send_of(post, "a", 6)
+    await send_of(post, "b", 2)
+    now = post.clock.now()
+    for number, each in enumerate(sorted(await post.claim_all(), key=lambda each: each.address)):
+        await post.settle(deferred(now + HOUR + number), each)
+    await send_of(post, "c", 2)
+    post.clock.advance(2 * HOUR)
+    found = names(await post.claim_all(step=1))
+    assert set(found[:6]) == {"a0", "a1", "b0", "b1", "c0", "c1"}
+    assert found[6:] == ["a2", "a3", "a4", "a5"]
+
+
 async def test_places_beyond_the_room_are_for_some(store: QueueStore, post: Post) -> None:
     await send_of(post, "a", 6)
     await send_of(post, "b", 3)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreDamaged
@@ -34,6 +35,10 @@ HELD_BY_OPERATORS = "+"
 _HELD = f"{Area.HELD}/"
 START = len(FIRST_LINE)
 """The first cursor."""
+TENANT_SHARE, TENANT_LEAST = 8, 100
+"""A tenant has clusters of its own if it has more than one in so many of the lines of one place, and more
+than so many: so a segment makes a few clusters more at most, however many tenants there are."""
+_CLAIMED_BY_TENANT = (Area.INCOMING, Area.DEFERRED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,12 @@ class Line:
     """Octets of its message."""
     raw: bytes
     """Line feed included."""
+    tenant: str = ""
+
+    @classmethod
+    def of(cls, glance: Glance, raw: bytes) -> Line:
+        """A record line as it is."""
+        return cls(glance.due, glance.received, glance.size, raw, glance.tenant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +101,37 @@ def plan(
 
     Those of areas in `BY_DUE` are sorted by due time; deferred and removed ones lie in a directory named
     after the earliest due time inside, rounded down to `granularity` (ms). A single line larger than the cap
-    has its own cluster. Their numbers begin at `first`.
+    has its own cluster. Their numbers begin at `first`. Tenants with many of the lines have clusters of their
+    own, so that claims can take turns between tenants before they read.
     """
     ordered = sorted(lines, key=lambda line: line.due) if _by_due(place) else list(lines)
     plans: list[Plan] = []
-    part: list[Line] = []
-    size = START
-    for line in ordered:
-        if part and size + len(line.raw) > max_size:
-            plans.append(_close(place, part, size, segment, first + len(plans), granularity))
-            part, size = [], START
-        part.append(line)
-        size += len(line.raw)
-    if part:
-        plans.append(_close(place, part, size, segment, first + len(plans), granularity))
+    for tenant, own in _by_tenant(place, ordered).items():
+        part: list[Line] = []
+        size = START
+        for line in (*own, None):
+            if part and (line is None or size + len(line.raw) > max_size):
+                made = _close(place, part, size, segment, first + len(plans), granularity)
+                plans.append(replace(made, state=replace(made.state, tenant=tenant)))
+                part, size = [], START
+            if line is not None:
+                part.append(line)
+                size += len(line.raw)
     return plans
+
+
+def _by_tenant(place: str, lines: Sequence[Line]) -> Mapping[str, Sequence[Line]]:
+    """The lines of tenants that have many of them, by tenant; those of all others together, under ""."""
+    counts = Counter(line.tenant for line in lines)
+    if place not in _CLAIMED_BY_TENANT:
+        return {"": lines}
+    if len(counts) == 1:
+        return {next(iter(counts)): lines}
+    least = max(len(lines) // TENANT_SHARE, TENANT_LEAST)
+    parts: dict[str, list[Line]] = {}
+    for line in lines:
+        parts.setdefault(line.tenant if counts[line.tenant] > least else "", []).append(line)
+    return parts
 
 
 def _by_due(place: str) -> bool:
@@ -154,6 +181,7 @@ def remainder(
         received=state.received,
         due=first.due if by_due else 0,
         due_last=last.due if by_due else 0,
+        tenant=state.tenant,
     )
 
 

@@ -7,7 +7,7 @@ durable (`advance`), so it always says what the disk says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +30,6 @@ class ClusterIndex:
         self.clusters: dict[str, ClusterState] = {}
         self.offers = Offers(self.clusters)
         """Which of them a claim takes from next."""
-        self.tenants: Set[str] = frozenset()
-        """Whose new mail was last read from them."""
         self.changed: set[str] = set()
         """Clusters whose state differs from what the MANIFEST says."""
         self.replaced_up_to = 0

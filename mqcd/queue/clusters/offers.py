@@ -2,8 +2,10 @@
 
 | area | order | found by |
 |---|---|---|
-| incoming, bounces | by age | `first` |
-| deferred, removed | by the due time of the first record | `first_due`, `next_due` |
+| incoming | by age, tenants in turn | `first` |
+| bounces | by age | the same |
+| deferred | by the due time of the first record, tenants in turn | `first_due`, `next_due` |
+| removed | by the due time of the first record | the same |
 | held, with a due time | the same, and by age for a domain | the same, and `first_held` |
 | held, without one | | nothing: an operator has to ask for it |
 
@@ -14,15 +16,18 @@ A cluster is offered while it holds records, but for two cases:
 | reserved: it is being replaced | `reserve` | `give_back` |
 | set aside: it cannot be read | `set_aside` | the next `offer` |
 
-Reserved is stronger: `offer` does not change it.
+Reserved is stronger: `offer` does not change it. A tenant here is `ClusterState.tenant`: those with little
+share the turns of "".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from functools import partial
 from heapq import heapify, heappop, heappush
 
 from mqcd.core.model import BY_DUE, Area
+from mqcd.core.queueing.turns import DueByTenant
 from mqcd.queue.clusters.file import queue_of
 from mqcd.queue.manifest.state import ClusterState
 
@@ -33,12 +38,12 @@ class Offers:
     def __init__(self, clusters: Mapping[str, ClusterState]) -> None:
         """`clusters`: all of them, offered or not; kept by `ClusterIndex`."""
         self._clusters = clusters
-        self._queues: dict[Area, dict[str, None]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
-        self._due: dict[Area, list[tuple[int, str]]] = {area: [] for area in BY_DUE}
-        """Heaps. What stands there may have changed since, see `next_due`."""
+        self._queues: dict[Area, dict[str, dict[str, None]]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
+        """By tenant, in the order of their turns; none is empty."""
         self._held: dict[str, dict[str, None]] = {}
         """By domain, the clusters of its held mail."""
         self._reserved: set[str] = set()
+        self._due = {area: DueByTenant(partial(_DueClusters, clusters, self._reserved)) for area in BY_DUE}
 
     def offer(self, state: ClusterState) -> None:
         """Offer a cluster by its state, which is new; not if it is reserved or holds nothing."""
@@ -49,14 +54,17 @@ class Offers:
                 self._held.setdefault(domain, {})[state.name] = None
             # Held mail without a due time waits for an operator.
             if state.due or state.area is not Area.HELD:
-                heappush(self._due[state.area], (state.due, state.name))
+                self._due[state.area].row(_tenant(state), state.due).push(state)
         elif state.area in self._queues:
-            self._queues[state.area][state.name] = None
+            self._queues[state.area].setdefault(_tenant(state), {})[state.name] = None
 
     def withdraw(self, name: str) -> None:
-        """Offer a cluster no more that is empty or reserved: `next_due` passes it over in the heaps."""
+        """Offer a cluster no more that is empty or reserved: rows by due time pass it over."""
         for queue in self._queues.values():
-            queue.pop(name, None)
+            for tenant in [tenant for tenant, names in queue.items() if name in names]:
+                del queue[tenant][name]
+                if not queue[tenant]:
+                    del queue[tenant]
         domain = queue_of(name)
         if domain and (held := self._held.get(domain)) is not None:
             held.pop(name, None)
@@ -67,9 +75,8 @@ class Offers:
         """Do not offer a cluster until the next `offer`. Its records stay counted."""
         area = self._clusters[name].area
         if area in BY_DUE:
-            heap = self._due[area]
-            heap[:] = [item for item in heap if item[1] != name]
-            heapify(heap)
+            for row in self._due[area].rows:
+                row.withdraw(name)
         self.withdraw(name)
 
     def reserve(self, names: Iterable[str]) -> None:
@@ -87,24 +94,35 @@ class Offers:
                 self.offer(state)
 
     def first(self, area: Area) -> str | None:
-        """The oldest cluster of `incoming` or `bounces`."""
-        return next(iter(self._queues[area]), None)
+        """The oldest cluster of `incoming` or `bounces` of the tenant whose turn it is."""
+        queue = self._queues[area]
+        if not queue:
+            return None
+        tenant = next(iter(queue))
+        names = queue[tenant] = queue.pop(tenant)
+        return next(iter(names))
+
+    def has(self, area: Area) -> bool:
+        """Whether `first` names one."""
+        return bool(self._queues[area])
+
+    def tenants(self, area: Area) -> Collection[str]:
+        """Between whom `first` takes turns."""
+        return self._queues[area].keys()
 
     def next_due(self, area: Area = Area.DEFERRED) -> int | None:
-        """When the first record of an area's clusters is due, ms."""
-        heap = self._due[area]
-        while heap:
-            due, name = heap[0]
-            state = self._clusters.get(name)
-            if state is not None and state.left and state.due == due and name not in self._reserved:
-                return due
-            heappop(heap)
-        return None
+        """When the first record of an area's clusters is due, ms; of several that are due already, any."""
+        return self._due[area].next_due()
 
     def first_due(self, now: int, area: Area = Area.DEFERRED) -> str | None:
-        """The cluster with the earliest due record of an area, if that is due at `now`."""
-        due = self.next_due(area)
-        return self._due[area][0][1] if due is not None and due <= now else None
+        """The cluster with the earliest due record of an area, if that is due at `now`; of `deferred` that of
+        the tenant whose turn it is."""
+        row = self._due[area].next(now)
+        return row.first() if row is not None else None
+
+    def due_tenants(self, now: int) -> Collection[str]:
+        """Between whom `first_due` takes turns in area deferred."""
+        return self._due[Area.DEFERRED].ready(now)
 
     def first_held(self, domain: str) -> str | None:
         """The oldest cluster of a domain's held mail that may be claimed without an operator."""
@@ -116,3 +134,40 @@ class Offers:
         reserved = [self._clusters[name] for name in self._reserved if name in self._clusters]
         yield from {queue_of(each.name) for each in reserved if each.left and each.due} - {""}
         yield from (domain for domain in self._held if self.first_held(domain) is not None)
+
+
+class _DueClusters:
+    """A tenant's clusters by due time. One whose time is another now, or that is reserved, is passed over."""
+
+    __slots__ = ("_clusters", "_heap", "_reserved")
+
+    def __init__(self, clusters: Mapping[str, ClusterState], reserved: Set[str]) -> None:
+        self._clusters = clusters
+        self._reserved = reserved
+        self._heap: list[tuple[int, str]] = []
+
+    def push(self, state: ClusterState) -> None:
+        heappush(self._heap, (state.due, state.name))
+
+    def withdraw(self, name: str) -> None:
+        kept = [item for item in self._heap if item[1] != name]
+        if len(kept) < len(self._heap):
+            heapify(kept)
+            self._heap = kept
+
+    def next_due(self) -> int | None:
+        while self._heap:
+            due, name = self._heap[0]
+            state = self._clusters.get(name)
+            if state is not None and state.left and state.due == due and name not in self._reserved:
+                return due
+            heappop(self._heap)
+        return None
+
+    def first(self) -> str:
+        """The first one; there is one."""
+        return self._heap[0][1]
+
+
+def _tenant(state: ClusterState) -> str:
+    return state.tenant if state.area in (Area.INCOMING, Area.DEFERRED) else ""

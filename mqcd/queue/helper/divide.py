@@ -154,8 +154,9 @@ def _part(lines: Sequence[bytes], task: Divide, most: int) -> _Part:
             continue
         part.before.append(text)
         part.entries.append(pack_entry(Entry(mark, 0, 0, 0, IN_SPOOL, line, note)))
-        received, size = following.envelope.received, following.size
-        part.changed[following.area].append(cluster.Line(following.due, received, size, line))
+        given, size = following.envelope, following.size
+        changed = cluster.Line(following.due, given.received, size, line, given.tenant)
+        part.changed[following.area].append(changed)
     return part
 
 

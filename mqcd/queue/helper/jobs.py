@@ -275,7 +275,7 @@ def _line(raw: bytes, due: int) -> tuple[Area, cluster.Line]:
         if glance.area not in (Area.BOUNCES, Area.HELD):
             raw = record.encode(parked(recipient, due))
             glance = record.Glance(raw)
-    return glance.area, cluster.Line(glance.due, glance.received, glance.size, raw)
+    return glance.area, cluster.Line.of(glance, raw)
 
 
 def prepare(disk: Disk, task: Prepare) -> None:

@@ -44,7 +44,7 @@ _SECTOR = 512
 
 def pack_clusters(states: Iterable[ClusterState]) -> bytes:
     """Clusters as a REPLACE frame names them."""
-    return json.dumps([asdict(state) for state in states], separators=(",", ":")).encode()
+    return json.dumps([_cluster(state) for state in states], separators=(",", ":")).encode()
 
 
 def read_clusters(text: bytes) -> tuple[ClusterState, ...]:
@@ -55,9 +55,15 @@ def read_clusters(text: bytes) -> tuple[ClusterState, ...]:
         raise DecodeError(f"no clusters: {error}") from error
 
 
+def _cluster(state: ClusterState) -> dict[str, Any]:
+    return {key: value for key, value in asdict(state).items() if value != ""}
+
+
 def encode(edit: Edit, *, first: bool = False) -> bytes:
     """One line of the log."""
     body = {key: value for key, value in asdict(edit).items() if value not in (None, ())}
+    if edit.add:
+        body["add"] = [_cluster(state) for state in edit.add]
     if first:
         body = {"format": FORMAT, **body}
     text = json.dumps(body, separators=(",", ":")).encode()
@@ -108,9 +114,11 @@ def _edit(body: dict[str, Any]) -> Edit:
     numbers = [*body.values(), *counts.values()]
     named: tuple[ClusterState | KeyFile, ...] = (*add, *files)
     for each in named:
-        numbers += [value for key, value in asdict(each).items() if key != "name"]
+        numbers += [value for key, value in asdict(each).items() if key not in ("name", "tenant")]
     for cluster in add:
         Area(cluster.area)
+        if not isinstance(cluster.tenant, str):
+            raise ValueError("a tenant is not one")
     if not all(type(number) is int for number in numbers):
         raise ValueError("a number is not one")
     if edit.silos is not None and not 0 < edit.silos <= MOST_SILOS:

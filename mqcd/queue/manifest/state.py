@@ -33,6 +33,8 @@ class ClusterState:
     """Earliest due time from the cursor on, ms."""
     due_last: int = 0
     """Latest due time, ms."""
+    tenant: str = ""
+    """Whose mail it holds; "" = that of tenants with little, of none, or of any."""
 
     @property
     def area(self) -> Area:

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `_fresh` | new mail | arrival, tenants in turn | `pop_new`; `pop_extra` after `_urgent` |
 | `_urgent` | new mail, priority above 0, this run | likewise | `pop_urgent`; `pop_new` after `_fresh` |
-| `_mail` | other mail | due time | `pop_due` |
+| `_mail` | other mail | due time, tenants in turn | `pop_due` |
 | `_passed_over` | mail whose destination takes none now | the domain's time | `pop_due`, `pop_aged` |
 | `_bounces` | bounces to report on | arrival | `pop_bounce` |
 | `_late_bounces` | bounces to report on later | due time | `pop_bounce`, before the others |
@@ -18,10 +18,10 @@ which may have been popped elsewhere, is dropped when it comes up: see `rows`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 
 from mqcd.core.model import Area
-from mqcd.core.queueing.turns import ByTenant, Take
+from mqcd.core.queueing.turns import ByTenant, DueByTenant, Take
 from mqcd.queue.memory.buckets import Buckets
 from mqcd.queue.memory.rows import DueHeap, Row
 from mqcd.queue.wal.entry_states import State
@@ -40,7 +40,7 @@ class Waiting:
         self._urgent = ByTenant(_fresh_row)
         self._eighths = 0
         """Eighths of a place that are still kept for other new mail."""
-        self._mail = DueHeap(Area.INCOMING, Area.DEFERRED)
+        self._mail = DueByTenant(_mail_heap)
         self._passed_over = Buckets()
         self._bounces = Row(_is_bounce)
         self._late_bounces = DueHeap(Area.BOUNCES)
@@ -65,7 +65,7 @@ class Waiting:
         elif entry.area is Area.INCOMING and not entry.due:
             (self._urgent if urgent else self._fresh).row(entry.tenant).push(entry)
         else:
-            self._mail.push(entry)
+            self._mail.row(entry.tenant, entry.due).push(entry)
 
     def _held_row(self, domain: str) -> Row:
         row = self._held.get(domain)
@@ -111,13 +111,15 @@ class Waiting:
         """Forget the entries of a segment."""
         for row in (*self._fresh.rows, *self._urgent.rows, self._bounces, *self._held.values()):
             row.parts.pop(segment, None)
-        for heap in (self._mail, self._late_bounces, self._removed, self._held_ends):
+        for heap in (*self._mail.rows, self._late_bounces, self._removed, self._held_ends):
             heap.parts.pop(segment, None)
         self._passed_over.drop(segment)
 
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then; the time that held mail or a removal has stays."""
-        self._mail.bring_forward(latest)
+        for row in self._mail.rows:
+            row.bring_forward(latest)
+        self._mail.changed()
         self._late_bounces.bring_forward(latest)
         self._passed_over.bring_forward(latest)
 
@@ -150,15 +152,22 @@ class Waiting:
     def pop_due(
         self, now: int, skip: Mapping[str, int] = _NO_DOMAIN, received_by: int | None = None
     ) -> JournalEntry | None:
-        """The first mail to become due, if it is due at `now`. What was passed over is due when its domain's
-        time has come; if it is to be skipped again it stays, and `pop_aged` gives those of it that were
-        accepted by `received_by` (None = all).
+        """Mail that is due at `now`: the first to become due of the tenant whose turn it is. What was passed
+        over is due when its domain's time has come; if it is to be skipped again it stays, and `pop_aged`
+        gives those of it that were accepted by `received_by` (None = all).
         """
         bucket = self._passed_over.returning(now, skip, received_by)
-        due = self._mail.next_due()
-        if bucket is None or (due is not None and due < bucket.pace.until):
-            return self._mail.pop(now)
-        return self._passed_over.pop(bucket)
+        if bucket is not None:
+            self._mail.ready(now)
+            due = self._mail.next_due()
+            if due is None or due >= bucket.pace.until:
+                return self._passed_over.pop(bucket)
+        row = self._mail.next(now)
+        return row.pop(now) if row is not None else None
+
+    def due_tenants(self, now: int) -> Collection[str]:
+        """Tenants that have mail here that is due."""
+        return self._mail.ready(now)
 
     def pop_aged(self, received_by: int | None) -> JournalEntry | None:
         """An entry of a renewed suspension that was accepted by then; each comes once for each renewal.
@@ -196,6 +205,10 @@ class Waiting:
 def _pop(rows: ByTenant[Row], take: Take | None = None) -> JournalEntry | None:
     row = rows.next(take)
     return row.pop() if row is not None else None
+
+
+def _mail_heap() -> DueHeap:
+    return DueHeap(Area.INCOMING, Area.DEFERRED)
 
 
 def _fresh_row() -> Row:

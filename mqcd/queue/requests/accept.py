@@ -125,7 +125,7 @@ class Acceptance:
         shard = self.shard
         if self.find is None or _waits(recipients[0]) or shard.time.in_doubt or not may_claim(shard):
             return None
-        if shard.entries.waiting.has_new or shard.cluster_index.offers.first(Area.INCOMING) is not None:
+        if shard.entries.waiting.has_new or shard.cluster_index.offers.has(Area.INCOMING):
             return None
         return self.find(recipients)
 

@@ -1,10 +1,11 @@
 """Claims: which recipients may be tried now.
 
 A claim takes half of its room from new mail and half from mail that has become due; what one side leaves, the
-other takes. New mail of several tenants takes turns; the tenants of what is in clusters are not known, so
-half of the places that are left go to clusters first (`older_share`). Entries of the journal are claimed in
-memory alone. Records in clusters move into the journal first (`load`). A recipient whose domain is suspended
-is passed over: its entry waits in the domain's bucket (`memory.buckets`).
+other takes. On each side mail of several tenants takes turns, in clusters and in the journal. Clusters have
+the older mail and go first; of several tenants half of the places that are left go to the journal
+(`older_share`). Entries of the journal are claimed in memory alone. Records in clusters move into the journal
+first (`load`). A recipient whose domain is suspended is passed over: its entry waits in the domain's bucket
+(`memory.buckets`).
 
 A claim ends when its room is full, when nothing is due, when it has passed over `PASSED_AT_ONCE` recipients,
 or when the journal takes no new work. One that has passed over so many, or leaves overdue recipients for the
@@ -15,7 +16,7 @@ journal takes work again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import chain, zip_longest
 
 from mqcd.core.model import Area, Recipient
@@ -43,6 +44,8 @@ class Claims:
         self._turn = asyncio.Lock()
         self._due_first = False
         """Which side of the last claim had the odd place."""
+        self._older_first = False
+        """Whether in the next one the odd place of several tenants goes to clusters."""
 
     async def mail(
         self,
@@ -60,6 +63,9 @@ class Claims:
             self._due_first = not self._due_first
             expiry = Expiry(overdue, received_by) if overdue else None
             search = _Mail(self._shard, now, skip, expiry, places)
+            # Not in step with the odd place: a claim of one place would always have the same side's turn.
+            search.older_first = self._older_first
+            self._older_first ^= self._due_first
             return await search.run(search.mail(room, self._due_first))
 
     async def bounces(self, room: int) -> Sequence[Recipient]:
@@ -116,7 +122,7 @@ class Claims:
         if not self._shard.ready:
             return None
         offers = self._shard.cluster_index.offers
-        if offers.first(Area.INCOMING) is not None:
+        if offers.has(Area.INCOMING):
             return 0
         times = (self._shard.entries.waiting.next_due(), offers.next_due(), offers.next_due(Area.HELD))
         return min((time for time in times if time is not None), default=None)
@@ -138,10 +144,10 @@ def due_share(room: int, due_first: bool) -> int:
     return room // 2 + (room % 2 if due_first else 0)
 
 
-def older_share(most: int, found: int, several: bool) -> int:
-    """Of `most` places for new mail, `found` of them taken, how many may be taken when older mail has had its
-    turn: all, but of several tenants half of what is left."""
-    return most - (most - found) // 2 if several else most
+def older_share(most: int, found: int, several: bool, older_first: bool) -> int:
+    """Of `most` places for new or due mail, `found` of them taken, how many may be taken when older mail has
+    had its turn: all, but of several tenants half of what is left."""
+    return most - (most - found + (not older_first)) // 2 if several else most
 
 
 class _Mail(Search):
@@ -149,6 +155,8 @@ class _Mail(Search):
 
     _asks = ASKED_AT_ONCE
     """Records that it may still read to see whether their recipients are overdue."""
+    older_first = False
+    """Whether the odd place of several tenants goes to clusters."""
 
     async def mail(self, room: int, due_first: bool) -> None:
         """Find new and due mail; the odd place and the first turn go to each side alternately."""
@@ -182,21 +190,31 @@ class _Mail(Search):
     async def _new(self, most: int, found: list[JournalEntry]) -> None:
         waiting = self.shard.entries.waiting
         await self.pop(waiting.pop_urgent, waiting.urgent_share(most), found)
-        # Clusters hold older mail than the journal. One of several tenants may have filled them.
-        older = self.shard.cluster_index.tenants
-        several = bool(older) and len(older | waiting.tenants) > 1
-        await self._older(older_share(most, len(found), several), found)
-        await self.pop(waiting.pop_new, most, found)
-        await self._older(most, found)
+        offers = self.shard.cluster_index.offers
+        await self._in_turn(
+            lambda: offers.first(Area.INCOMING),
+            offers.tenants(Area.INCOMING),
+            waiting.pop_new,
+            waiting.tenants,
+            most,
+            found,
+        )
 
-    async def _older(self, most: int, found: list[JournalEntry]) -> None:
-        """Claim new mail that is in clusters, oldest first."""
-        index = self.shard.cluster_index
-        while self.may_load(found, most) and (name := index.offers.first(Area.INCOMING)) is not None:
-            before = len(found)
-            if not await self.loader.load(name, most - before, found):
-                break
-            index.tenants = {entry.tenant for entry in found[before:]} or index.tenants
+    async def _in_turn(
+        self,
+        first: Callable[[], str | None],
+        older: Collection[str],
+        pop: Callable[[], JournalEntry | None],
+        newer: Collection[str],
+        most: int,
+        found: list[JournalEntry],
+    ) -> None:
+        """Claim from clusters, which have the `older` tenants' mail, and from the journal (`newer`)."""
+        several = bool(older) and len({*older, *newer}) > 1
+        share = older_share(most, len(found), several, self.older_first)
+        await self.load(first, share, found, older)
+        await self.pop(pop, most, found)
+        await self.load(first, most, found, older)
 
     async def _extra(self, places: Places, most: int) -> None:
         """Claim new mail of tenants that have further places."""
@@ -204,9 +222,15 @@ class _Mail(Search):
 
     async def _due(self, most: int, found: list[JournalEntry]) -> None:
         offers, waiting, passing = self.shard.cluster_index.offers, self.shard.entries.waiting, self.passing
-        await self.load(lambda: offers.first_due(self.now), most, found)
         received_by = self.expiry.received_by if self.expiry is not None else _NEVER
-        await self.pop(lambda: waiting.pop_due(self.now, passing.skip, received_by), most, found)
+        await self._in_turn(
+            lambda: offers.first_due(self.now),
+            offers.due_tenants(self.now),
+            lambda: waiting.pop_due(self.now, passing.skip, received_by),
+            waiting.due_tenants(self.now),
+            most,
+            found,
+        )
 
     async def _ask(self, most: int) -> None:
         """Claim overdue recipients of domains whose suspension was renewed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -100,10 +100,18 @@ class Search:
         """Whether another cluster may be read: what it moves must leave the journal room for verdicts."""
         return len(found) < most and self.passing.left > 0 and may_claim(self.shard)
 
-    async def load(self, first: Callable[[], str | None], most: int, found: list[JournalEntry]) -> None:
-        """Claim records of clusters, of the `first` one each time, until it names none."""
+    async def load(
+        self,
+        first: Callable[[], str | None],
+        most: int,
+        found: list[JournalEntry],
+        tenants: Collection[str] = (),
+    ) -> None:
+        """Claim records of clusters, of the `first` one each time, until it names none; where `first` takes
+        turns between `tenants`, of each no more than its part."""
         while self.may_load(found, most) and (name := first()) is not None:
-            if not await self.loader.load(name, most - len(found), found):
+            room = -((len(found) - most) // max(len(tenants), 1))
+            if not await self.loader.load(name, room, found):
                 break
 
     async def pop(self, pop: Callable[[], JournalEntry | None], most: int, found: list[JournalEntry]) -> None:

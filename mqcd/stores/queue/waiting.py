@@ -13,7 +13,7 @@ from typing import TypeGuard
 
 from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.spid import accepted_by
-from mqcd.core.queueing.turns import ByTenant, Places, Take
+from mqcd.core.queueing.turns import ByTenant, DueByTenant, Places, Take
 
 KEPT_FROM_URGENT = 8
 """One in so many turns of new mail is kept from urgent mail."""
@@ -32,9 +32,9 @@ class Waiting:
         """Of the new ones, those with a priority above 0."""
         self._kept = 0
         """Turns since the last that was kept from urgent mail."""
-        self._due: list[tuple[int, Key]] = []
         self._later: dict[Key, tuple[int, Recipient]] = {}
-        """With the time from which each can be claimed: a row of the heap with another time says nothing."""
+        """With the time from which each can be claimed: a row with another time says nothing."""
+        self._due = DueByTenant(lambda: _Dues(self._later))
         self._bounces: dict[Key, Recipient] = {}
         self._at_rest: dict[Key, Recipient] = {}
         """Held and removed ones."""
@@ -75,7 +75,7 @@ class Waiting:
 
     def _put_off(self, recipient: Recipient, due: int) -> None:
         self._later[recipient.key] = due, recipient
-        heapq.heappush(self._due, (due, recipient.key))
+        self._due.row(recipient.envelope.tenant, due).push(due, recipient.key)
 
     def claim(
         self,
@@ -115,13 +115,14 @@ class Waiting:
             held.pop(key, None)
 
     def _next(self, now: int) -> Recipient | None:
-        next_due = self._next_later()
+        next_due = self._due.next_due()
         due = next_due is not None and next_due <= now
         if (self._order or self._urgent) and (self._new_turn or not due):
             self._kept = (self._kept + 1) % KEPT_FROM_URGENT
             first, second = (self._urgent, self._order) if self._kept else (self._order, self._urgent)
             return self._next_new(first, second)
-        return self._later.pop(heapq.heappop(self._due)[1])[1] if due else None
+        row = self._due.next(now)
+        return self._later.pop(row.pop())[1] if row is not None else None
 
     def _next_new(
         self, first: ByTenant[_Row], second: ByTenant[_Row], take: Take | None = None
@@ -129,16 +130,6 @@ class Waiting:
         """Of the tenant whose turn it is, as far as `take` admits it."""
         row = first.next(take) or second.next(take)
         return self._new.pop(row.pop()) if row is not None else None
-
-    def _next_later(self) -> int | None:
-        while self._due and not self._counts(*self._due[0]):
-            heapq.heappop(self._due)
-        return self._due[0][0] if self._due else None
-
-    def _counts(self, due: int, key: Key) -> bool:
-        """Whether a row of the heap is that of a recipient that waits."""
-        kept = self._later.get(key)
-        return kept is not None and kept[0] == due
 
     def claim_bounces(self, room: int) -> list[Recipient]:
         """At most `room`, the longest waiting first."""
@@ -201,7 +192,7 @@ class Waiting:
         """When the next of incoming and deferred can be claimed; 0 = at once, None = there is none."""
         if self._order or self._urgent:
             return 0
-        times = (self._next_later(), self._next_held_end())
+        times = (self._due.next_due(), self._next_held_end())
         return min((time for time in times if time is not None), default=None)
 
     def bring_forward(self, latest: int, keys: set[Key] | None = None, *, dry_run: bool = False) -> int:
@@ -210,15 +201,12 @@ class Waiting:
         Returns how many were later; `dry_run`: only that.
         """
         late = [
-            (key, recipient)
+            recipient
             for key, (at, recipient) in self._later.items()
             if at > latest and (keys is None or key in keys)
         ]
-        if not dry_run:
-            for key, recipient in late:
-                self._later[key] = latest, recipient
-            self._due = [(at, key) for key, (at, _) in self._later.items()]
-            heapq.heapify(self._due)
+        for recipient in () if dry_run else late:
+            self._put_off(recipient, latest)
         return len(late)
 
 
@@ -243,6 +231,34 @@ class _Row:
         while self._keys and self._keys[0] not in self._new:
             heapq.heappop(self._keys)
         return bool(self._keys)
+
+
+class _Dues:
+    """The keys of one tenant's recipients by due time; some have another one now, or wait no more."""
+
+    __slots__ = ("_heap", "_later")
+
+    def __init__(self, later: Mapping[Key, tuple[int, Recipient]]) -> None:
+        self._later = later
+        self._heap: list[tuple[int, Key]] = []
+
+    def push(self, due: int, key: Key) -> None:
+        """One more."""
+        heapq.heappush(self._heap, (due, key))
+
+    def next_due(self) -> int | None:
+        """When the first is due."""
+        while self._heap:
+            due, key = self._heap[0]
+            kept = self._later.get(key)
+            if kept is not None and kept[0] == due:
+                return due
+            heapq.heappop(self._heap)
+        return None
+
+    def pop(self) -> Key:
+        """The first to be due."""
+        return heapq.heappop(self._heap)[1]
 
 
 def _rests(recipient: Recipient | None) -> TypeGuard[Recipient]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,8 +91,8 @@ def test_a_renewed_suspension_keeps_one_copy_of_its_rows() -> None:
 # ---------------------------------------------------------------- accounts
 
 
-def cluster(name: str, **changes: int) -> ClusterState:
-    values = {"size": 100, "cursor": 15, "left": 3, "octets": 30, "received": 5, **changes}
+def cluster(name: str, **changes: Any) -> ClusterState:
+    values: dict[str, Any] = {"size": 100, "cursor": 15, "left": 3, "octets": 30, "received": 5, **changes}
     return ClusterState(name=name, **values)
 
 

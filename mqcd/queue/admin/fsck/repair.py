@@ -110,7 +110,7 @@ def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:
         except DecodeError:
             extend(stretches, offset, raw)
         else:
-            whole.append(cluster.Line(glance.due, glance.received, glance.size, raw))
+            whole.append(cluster.Line.of(glance, raw))
         offset += len(raw)
     for find in shared(stretches, state.left - len(whole)):
         to_quarantine(owned.disk, owned.queue_root, state.name, *find)

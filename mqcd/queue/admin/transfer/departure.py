@@ -36,7 +36,7 @@ def depart(owned: Owned, spids: Set[int], reason: str) -> None:
                 if record.decode(raw).spid in spids:
                     events.discarded(raw, reason)
                 else:
-                    staying[each.area].append(cluster.Line(glance.due, glance.received, glance.size, raw))
+                    staying[each.area].append(cluster.Line.of(glance, raw))
         except DecodeError as error:
             raise StoreDamaged(f"{path}: {error}. Run `mqcd fsck --repair`.") from error
     events.write(events_temp(owned.options, owned.number))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from dataclasses import replace
 
 import pytest
 
-from mqcd.core.model import Recipient
+from mqcd.core.model import Recipient, Settlement
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.claim import due_share, ended_share, older_share, overdue_share
 from mqcd.queue.wal.entry_states import State
 from mqcd.queue.wal.segments import JournalEntry
 from tests.contract.harness import HOUR
+from tests.contract.mail import deferred
 from tests.unit.queue.support import Rig
 
 DOMAIN = "a.atrn.example"
@@ -61,18 +63,20 @@ def test_the_odd_place_goes_to_each_side_in_turn(
 
 
 @pytest.mark.parametrize(
-    ("most", "found", "several", "share"),
+    ("most", "found", "several", "shares"),
     [
-        (10, 0, False, 10),
-        (10, 4, False, 10),
-        (10, 0, True, 5),
-        (10, 4, True, 7),
-        (10, 9, True, 10),
-        (0, 0, True, 0),
+        (10, 0, False, (10, 10)),
+        (10, 4, False, (10, 10)),
+        (10, 0, True, (5, 5)),
+        (10, 4, True, (7, 7)),
+        (10, 9, True, (10, 9)),
+        (0, 0, True, (0, 0)),
     ],
 )
-def test_older_mail_of_several_tenants_leaves_half(most: int, found: int, several: bool, share: int) -> None:
-    assert older_share(most, found, several) == share
+def test_older_mail_of_several_tenants_leaves_half(
+    most: int, found: int, several: bool, shares: tuple[int, int]
+) -> None:
+    assert tuple(older_share(most, found, several, older_first=first) for first in (True, False)) == shares
 
 
 async def test_what_a_batch_gives_back_while_a_claim_reads_it_is_found_again(
@@ -105,3 +109,54 @@ async def test_what_a_batch_gives_back_while_a_claim_reads_it_is_found_again(
     go_on.set()
     assert await asking == []
     assert len(await rig.post.claim_all()) == 1
+
+
+async def deferred_of(rig: Rig, tenant: str, count: int, due: int) -> None:
+    """So many recipients of a tenant, due at times from `due` on."""
+    for number in range(0, count, 100):
+        addresses = [f"{tenant}{each}@example.org" for each in range(number, min(number + 100, count))]
+        given = rig.post.submission(*addresses)
+        await rig.store.enqueue(replace(given, envelope=replace(given.envelope, listener=tenant)))
+    await rig.store.settle(
+        [
+            Settlement(recipient=recipient, verdict=deferred(due + number))
+            for number, recipient in enumerate(await rig.post.claim_all())
+        ]
+    )
+
+
+@pytest.mark.parametrize("single", ["journal", "a segment of its own", "the same segment"])
+async def test_a_retry_does_not_wait_for_another_tenant_with_many(rig: Rig, single: str) -> None:
+    soon = rig.clock.now() + HOUR
+    await deferred_of(rig, "many", 500, soon)
+    if single != "the same segment":
+        await rig.evacuate()
+    await deferred_of(rig, "single", 1, soon + HOUR)
+    if single != "journal":
+        await rig.evacuate()
+    rig.clock.advance(3 * HOUR)
+    found = await rig.store.claim(20, rig.clock.now())
+    others = [int(each.address.split("@")[0][4:]) for each in found if each.envelope.tenant == "many"]
+    assert others == list(range(19))
+    later = await rig.killed()
+    again = await later.store.claim(20, rig.clock.now())
+    assert "single" in {each.envelope.tenant for each in again}
+
+
+async def test_tenants_with_little_share_their_clusters(rig: Rig) -> None:
+    for number in range(30):
+        await deferred_of(rig, f"small{number}", 3, rig.clock.now() + HOUR)
+    await deferred_of(rig, "many", 300, rig.clock.now() + HOUR)
+    await rig.evacuate()
+    clusters = rig.shard.cluster_index.clusters.values()
+    assert sorted((each.tenant, each.left) for each in clusters) == [("", 90), ("many", 300)]
+
+
+async def test_claims_of_one_place_reach_each_tenant(rig: Rig) -> None:
+    await deferred_of(rig, "many", 300, rig.clock.now() + HOUR)
+    await rig.evacuate()
+    await deferred_of(rig, "single", 1, rig.clock.now() + 2 * HOUR)
+    await rig.post.send("new@example.org")
+    rig.clock.advance(3 * HOUR)
+    found = [each for _ in range(6) for each in await rig.store.claim(1, rig.clock.now())]
+    assert {each.address for each in found} >= {"single0@example.org", "new@example.org", "many0@example.org"}
