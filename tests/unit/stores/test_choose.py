@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,12 @@ def settings(kind: str, **given: str) -> StoreSettings:
     return StoreSettings(kind=kind, given=(ROOT, *others) if kind == FAKE else tuple(others))
 
 
-def test_each_store_holds_the_contract() -> None:
+def test_each_store_holds_the_contract_and_is_documented() -> None:
     assert set(STORES) <= HARNESSES.keys()
+    [kind] = [each for each in fields(StoreSettings) if each.name == "kind"]
+    assert [each for each in STORES if each not in kind.metadata["gloss"]] == []
+    page = (Path(__file__).parents[3] / "docs" / "stores.md").read_text(encoding="utf-8")
+    assert [each for each in STORES if f"\n## {each}\n" not in page] == []
 
 
 def test_memory_is_a_mapping() -> None:

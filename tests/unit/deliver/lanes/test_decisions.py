@@ -99,10 +99,14 @@ def has_a_rate(lane: Lane) -> None:
     limit.take(1, 0)
 
 
-@pytest.mark.parametrize(
-    ("prepare", "why"),
-    [(nothing, None), (suspend, Why.DEAD), (holds_share, Why.SHARE), (has_a_rate, Why.RATE)],
-)
+HOLDING = {None: nothing, Why.DEAD: suspend, Why.SHARE: holds_share, Why.RATE: has_a_rate}
+
+
+def test_all_that_holds_back_is_tried_below() -> None:
+    assert HOLDING.keys() - {None} == set(Why)
+
+
+@pytest.mark.parametrize(("why", "prepare"), HOLDING.items())
 def test_what_holds_back_also_makes_a_lane_not_free(prepare: Callable[[Lane], None], why: Why | None) -> None:
     lane = lane_with(2)
     prepare(lane)
