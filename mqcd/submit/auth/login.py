@@ -24,7 +24,7 @@ from mqcd.submit.auth.failures import Failures
 from mqcd.submit.auth.mechanisms import MECHANISMS, Entry
 from mqcd.submit.auth.senders import Senders
 from mqcd.submit.auth.steps import Cause, Challenge, Check, Context, Failure, Step, Success
-from mqcd.submit.esmtp.channel import PLAIN, Channel
+from mqcd.submit.esmtp.caller import PLAIN, Channel
 from mqcd.submit.esmtp.states import Event
 
 MOST_IN_SESSION = 3

@@ -1,14 +1,31 @@
-"""What is known of a client without a login: the user of this machine that it runs as. Pure."""
+"""What is known of a client without a login: how it is connected, what TLS says of both ends, and the user of
+this machine that it runs as. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Channel:
+    """How one is connected; replaced when TLS begins."""
+
+    tls: str = ""
+    """TLS version; "" without TLS."""
+    bindings: Mapping[str, bytes] = field(default_factory=dict)
+    """The channel bindings by their types (`auth.binding`); none without TLS."""
+    identities: tuple[str, ...] = ()
+    """Names of the client by its verified certificate; none without one."""
+
+
+PLAIN = Channel()
+"""A connection without TLS."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caller:
-    """One client's."""
+    """Who one is."""
 
     user: str = ""
     """The user; "" = not known. It needs no login, and may send to any domain."""

@@ -19,7 +19,7 @@ from mqcd.submit.checks.greylist import GreylistRules
 from mqcd.submit.checks.listed import NOBODY, SenderList
 from mqcd.submit.checks.names import Verdict, name_rules
 from mqcd.submit.esmtp import replies
-from mqcd.submit.esmtp.channel import Channel
+from mqcd.submit.esmtp.caller import Channel
 from mqcd.submit.esmtp.parameters import DSN_PARAMETERS, KEY
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.urgency import Urgency

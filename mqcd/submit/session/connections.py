@@ -13,7 +13,7 @@ from mqcd.core.ports import Clock
 from mqcd.net.proxy_header import read_header
 from mqcd.net.securing.server import ListenerTls, peer_identities
 from mqcd.submit.auth.binding import channel_bindings
-from mqcd.submit.esmtp.channel import Channel
+from mqcd.submit.esmtp.caller import Channel
 
 PROXY_MS = 10_000
 """How long a proxy may take to name its client."""

@@ -25,8 +25,8 @@ from mqcd.core.queueing import calls
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.auth.login import REQUIRED
 from mqcd.submit.esmtp import replies
+from mqcd.submit.esmtp.caller import Channel
 from mqcd.submit.esmtp.calls import ATRN_DENIED, ATRN_SYNTAX, ETRN_SYNTAX, NODE_DENIED, Collect, Start
-from mqcd.submit.esmtp.channel import Channel
 from mqcd.submit.esmtp.parameters import NO_PARAMETERS, parse_mail, parse_rcpt
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.esmtp.states import TABLE, Event, State

@@ -13,7 +13,7 @@ from mqcd.core.ports import Refusal
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.auth.login import Turn
 from mqcd.submit.esmtp import replies
-from mqcd.submit.esmtp.channel import PLAIN, Channel
+from mqcd.submit.esmtp.caller import PLAIN, Channel
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.states import Event, State
 from mqcd.submit.policy.rules import Rules

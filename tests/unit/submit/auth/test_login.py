@@ -15,7 +15,7 @@ from mqcd.net.shared.used_rates import UsedRates, make
 from mqcd.submit.auth.failures import MOST_OF_CLIENT, MOST_OF_USER, Failures
 from mqcd.submit.auth.login import MOST_IN_SESSION, Access
 from mqcd.submit.auth.senders import Senders
-from mqcd.submit.esmtp.channel import Channel
+from mqcd.submit.esmtp.caller import Channel
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.states import State
 from mqcd.submit.policy.relay import relay_policy

@@ -8,7 +8,7 @@ import pytest
 
 from mqcd.config.settings import PrioritySettings
 from mqcd.core.model import Area
-from mqcd.submit.esmtp.channel import PLAIN
+from mqcd.submit.esmtp.caller import PLAIN
 from mqcd.submit.esmtp.parameters import MailParameters
 from mqcd.submit.esmtp.refusal import DoorRefused
 from mqcd.submit.esmtp.urgency import Urgency

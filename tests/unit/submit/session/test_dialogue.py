@@ -13,7 +13,7 @@ from mqcd.core.errors import IllegalTransition
 from mqcd.core.model import Body
 from mqcd.core.ports import Refusal
 from mqcd.core.smtp.reply import Reply
-from mqcd.submit.esmtp.channel import Channel
+from mqcd.submit.esmtp.caller import Channel
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.states import TABLE, Event, State
 from mqcd.submit.esmtp.transaction import MAX_ENVELOPE
