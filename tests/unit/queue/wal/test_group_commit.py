@@ -142,6 +142,21 @@ async def test_a_group_is_what_gathered_while_the_last_was_syncing(bench: Bench)
     assert bench.recovered() == [b"begun", b"first", *(b"%d" % n for n in range(20))]
 
 
+async def test_a_group_waits_while_turns_of_the_loop_bring_more(bench: Bench) -> None:
+    futures = [bench.append(b"0")]
+    for number in range(1, 4):
+        await turns(1)
+        futures.append(bench.append(b"%d" % number))
+    await asyncio.gather(*futures)
+    assert bench.figures.syncs == 1
+    first = bench.append(b"first")
+    while not first.done():
+        futures.append(bench.append(b"more"))
+        await turns(1)
+    await asyncio.gather(*futures)
+    assert bench.figures.syncs > 2
+
+
 async def test_synced_sequences_say_what_was_durable_before(bench: Bench) -> None:
     gate = bench.disk.block("datasync")
     first = bench.append(b"first")
