@@ -62,32 +62,48 @@ log = logging.getLogger("mqcd.daemon")
 
 def run(load: Load, conf: Path) -> int:
     """Run until the end of the server; gives the exit code. Raises BadConfiguration."""
-    loaded = load()
+    manager = Manager.of(os.environ)
+    loaded = _with_strays(load(), manager)
     numbers = [0] if loaded.settings.queue.read_only else division.numbers(loaded.settings)
     if len(numbers) == 1:
-        return run_server(loaded, load, conf, manager=Manager.of(os.environ))
+        return run_server(loaded, load, conf, manager=manager)
     log_plainly(loaded.settings)
     for warning in loaded.warnings:
         log.warning("%s", warning)
     os.umask(0o077)
     raise_limit()
     try:
-        return _Shards(loaded.settings, numbers, load, conf).run()
+        return _Shards(loaded.settings, numbers, load, conf, manager).run()
     except (MqcdError, OSError) as error:
         log.error("the server cannot start: %s", error)
         return 1
 
 
+def _with_strays(loaded: Loaded, manager: Manager) -> Loaded:
+    """With a warning for each socket of the service manager that is no listener's."""
+    known = {listener.name for listener in loaded.settings.submit.listeners}
+    strays = [
+        loaded.remark(
+            LISTENERS, f"no listener is named {name!r}: nobody answers at that socket of the service manager"
+        )
+        for name in manager.sockets
+        if name not in known
+    ]
+    return replace(loaded, warnings=(*loaded.warnings, *strays))
+
+
 class _Shards:
     """What the supervisor starts."""
 
-    def __init__(self, settings: Settings, numbers: Sequence[int], load: Load, conf: Path) -> None:
+    def __init__(
+        self, settings: Settings, numbers: Sequence[int], load: Load, conf: Path, manager: Manager
+    ) -> None:
         self._settings = settings
         self._numbers = numbers
         self._of = division.count(settings)
         self._load = load
         self._conf = conf
-        self._manager = Manager.of(os.environ)
+        self._manager = manager
 
     def run(self) -> int:
         """Bind, drop privileges, fork. Raises ConfigError, OSError."""

@@ -11,8 +11,8 @@ turns, medians of the rounds.
 Servers have one half of the processors, the source the other. `rate` is then what a server takes in, unless
 `source_busy`, the share of its processors that the source uses, is near 1: then it is what the source gives.
 `cpu_us`, the processor time of all of a server's processes for a message, does not depend on the source, and
-other work on the machine disturbs it least: `cpu_times_postfix` compares what a processor takes in. Needs root
-and Debian's postfix; runs in a network namespace of its own.
+other work on the machine disturbs it least: `cpu_times_postfix` compares what a processor takes in. Needs
+root and Debian's postfix; runs in a network namespace of its own.
 """
 
 from __future__ import annotations
