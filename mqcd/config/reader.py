@@ -15,9 +15,8 @@ from mqcd.config import pending
 from mqcd.config.blocks import Block, Given, Many, Row, default_of, join
 from mqcd.config.document import Node
 from mqcd.config.kinds.fields import NONE, BadValue
-from mqcd.config.places import PLACES, Place
 from mqcd.config.problems import MOST, Remark
-from mqcd.config.schema import ROOT
+from mqcd.config.schema import PLACES, ROOT, Place
 from mqcd.config.settings import Settings
 from mqcd.config.tokens import Tokens
 

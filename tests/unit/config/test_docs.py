@@ -5,7 +5,7 @@ import pathlib
 import re
 
 from mqcd.config.pending import NO_EFFECT, NOT_YET_RESTRICTING
-from mqcd.config.places import PLACES, Place
+from mqcd.config.schema import PLACES, Place
 
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "configuration.md"
 HEAD = ["| setting | meaning | kind | default |", "|---|---|---|---|"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mqcd.config.load import MAX_OCTETS, defaults, load
-from mqcd.config.places import PLACES, Place
 from mqcd.config.problems import BadConfiguration
+from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     AuthSettings,
     DestinationSettings,

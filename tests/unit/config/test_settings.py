@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqcd.config.places import PLACES, Place
+from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     AuthSettings,
     DestinationSettings,

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from mqcd.config.load import defaults, load
-from mqcd.config.places import PLACES, Place
+from mqcd.config.schema import PLACES, Place
 from mqcd.config.settings import (
     ClientSettings,
     DestinationSettings,
