@@ -38,6 +38,12 @@ class ServedStore(QueueStore, Protocol):
     async def history(self, spid: int) -> History:
         """What happened to a message, also to one that has left. Raises StoreUnavailable, OSError."""
 
+    async def changed_by(self, batch: str, since: int) -> int:
+        """How many recipients a batch has changed that was asked for at `since` (ms), by the event log.
+
+        Raises StoreUnavailable, StoreBusy, OSError.
+        """
+
     def reload(self, schedule: RetrySchedule, retention: Retention) -> None:
         """Go by other settings from now on."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,43 @@ def history(disk: Disk, directory: Path, spid: int, unfiled: Iterable[str | byte
     series = series_of(disk, directory)
     for key in sorted(series, key=lambda each: (each[1] != own, each)):
         for _, path in _from(disk, series[key], format_time(time_of(spid) - _MARGIN_MS)):
-            _add(found, _of_file(disk, path, spid, unread))
+            _add(found, _of_file(disk, path, event_needle(spid), unread))
             if _is_over(found.values()):
                 return _history(found, unread)
     _add(found, unfiled)
     return _history(found, unread)
+
+
+def count_of_batch(
+    disk: Disk,
+    directory: Path,
+    shard: int,
+    batch: str,
+    since: int,
+    unfiled: Iterable[bytes],
+    read: Collection[int] = (),
+) -> int:
+    """How many events of a shard carry the name of a batch, which was asked for at `since` (ms).
+
+    `unfiled`: events that may be in no file, each once, perhaps others; `read`: numbers of files whose events
+    are among them. Files that cannot be read count as far as they can. Raises OSError when the directory
+    cannot be read.
+    """
+    needle, unread = batch_needle(batch), list[str]()
+    known = {line for line in unfiled if needle in line}
+    count = len(known)
+    for (_, of), files in series_of(disk, directory).items():
+        if of != shard:
+            continue
+        for number, path in _from(disk, files, format_time(since - _MARGIN_MS)):
+            if number not in read:
+                count += sum(line not in known for line in _of_file(disk, path, needle, unread))
+    return count
+
+
+def batch_needle(batch: str) -> bytes:
+    """What every event of a batch has in its line, and no other event."""
+    return b'"batch":%s' % json.dumps(batch).encode()
 
 
 def event_needle(spid: int) -> bytes:
@@ -124,9 +156,9 @@ def _begins(disk: Disk, path: Path) -> str:
         return ""
 
 
-def _of_file(disk: Disk, path: Path, spid: int, unread: list[str]) -> Iterator[bytes]:
+def _of_file(disk: Disk, path: Path, needle: bytes, unread: list[str]) -> Iterator[bytes]:
     try:
-        yield from lines_with(pieces_of(disk, path, _PACKED), event_needle(spid))
+        yield from lines_with(pieces_of(disk, path, _PACKED), needle)
     except FileNotFoundError:
         # The event log's retention has removed it meanwhile.
         return

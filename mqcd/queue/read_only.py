@@ -150,6 +150,10 @@ class ReadOnlyStore:
 
         return await asyncio.get_running_loop().run_in_executor(None, look)
 
+    async def changed_by(self, _batch: str, _since: int) -> int:
+        """None: nothing is changed."""
+        return 0
+
     async def measure(self, selection: Selection) -> AreaStats:
         """How much is selected."""
         return measured([each async for each in self.scan(selection)])

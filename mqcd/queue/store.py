@@ -298,6 +298,10 @@ class ClusterStore:
         """What happened to a message, also to one that has left."""
         return await look.history(self._live.shard, spid)
 
+    async def changed_by(self, batch: str, since: int) -> int:
+        """How many recipients a batch has changed, which was asked for then."""
+        return await look.changed_by(self._live.shard, batch, since)
+
     def in_flight(self, recipient: Recipient) -> bool:
         """Whether it is claimed."""
         return recipient.key in self._live.shard.entries.active

@@ -9,6 +9,7 @@ from __future__ import annotations
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.stores.mapping import MappingStore
+from mqcd.stores.queue.exporting import EventFiles
 from mqcd.stores.queue.stored_queue import StoredQueue
 
 _HOUR = 3_600_000
@@ -21,9 +22,15 @@ class MemoryStore(StoredQueue):
     """`core.ports.QueueStore` in memory. `max_octets` bounds the content it holds; 0 = no bound."""
 
     def __init__(
-        self, clock: Clock, observer: Observer, *, schedule: RetrySchedule = _SCHEDULE, max_octets: int = 0
+        self,
+        clock: Clock,
+        observer: Observer,
+        *,
+        schedule: RetrySchedule = _SCHEDULE,
+        max_octets: int = 0,
+        events: EventFiles | None = None,
     ) -> None:
-        super().__init__(MappingStore(max_octets=max_octets), clock, observer, schedule)
+        super().__init__(MappingStore(max_octets=max_octets), clock, observer, schedule, events)
 
     async def open(self) -> None:
         """Open, and recovered at once."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mqcd.disk.file_window import Window
 from mqcd.eventlog.files import Source
-from mqcd.eventlog.history import History, event_needle, history
+from mqcd.eventlog.history import History, count_of_batch, event_needle, history
 from mqcd.queue.events.lines import EventText
 from mqcd.queue.reading.live_index import check_same, open_segment
 from mqcd.queue.reading.shards import Snapshots
@@ -52,6 +52,16 @@ def lines_of(snapshot: Snapshot, text: EventText, spid: int) -> Iterator[str]:
 def history_of(snapshot: Snapshot, directory: Path, source: Source, spid: int) -> History:
     """What happened to a message, by its shard's event files and journal. Raises StoreBusy, OSError."""
     return history(snapshot.disk, directory, spid, lines_of(snapshot, EventText(source), spid))
+
+
+def changed_by(snapshot: Snapshot, directory: Path, source: Source, batch: str, since: int) -> int:
+    """How many recipients a batch of this shard has changed, by the same. Raises StoreBusy, OSError."""
+    name = batch.encode()
+    lines: list[bytes] = []
+    for _, found in events(snapshot, EventText(source), lambda body: name in bytes(body)):
+        lines += (line.encode() for line in found)
+    read = {segment.number for segment in snapshot.segments}
+    return count_of_batch(snapshot.disk, directory, source.shard, batch, since, lines, read)
 
 
 def lines_of_all(snapshots: Snapshots, source: Source, spid: int) -> Iterator[str]:

@@ -22,7 +22,7 @@ from mqcd.queue.format import filenames
 from mqcd.queue.format.record import parse
 from mqcd.queue.helper.scans import Precedence
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.reading import listing
+from mqcd.queue.reading import happened, listing
 from mqcd.queue.reading.happened import history_of
 from mqcd.queue.reading.listing import Question
 from mqcd.queue.reading.snapshot import Snapshot
@@ -81,6 +81,16 @@ async def history(shard: Shard, spid: int) -> History:
     options = shard.options
     work = partial(history_of, directory=options.events, source=options.source, spid=spid)
     found: History = await _ask(shard, work)
+    return found
+
+
+async def changed_by(shard: Shard, batch: str, since: int) -> int:
+    """How many recipients a batch has changed."""
+    options = shard.options
+    work = partial(
+        happened.changed_by, directory=options.events, source=options.source, batch=batch, since=since
+    )
+    found: int = await _ask(shard, work)
     return found
 
 

@@ -20,6 +20,7 @@ from mqcd.core.ports import Clock
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.uncancellable import in_thread
 from mqcd.eventlog.files import Source, events_path, parse
+from mqcd.eventlog.history import count_of_batch
 from mqcd.eventlog.retention import Retain, Retention, retain
 from mqcd.stores.queue.documents import Documents, Edit
 from mqcd.stores.queue.waiting import Key
@@ -71,6 +72,14 @@ class Exporter:
         """The number of the newest event file, and the events that are in none."""
         number, written = self._newest
         return number, [line for line in self._documents.unexported.values() if line not in written]
+
+    async def changed_by(self, batch: str, since: int) -> int:
+        """How many recipients a batch has changed that was asked for then, ms. Raises OSError."""
+        directory, shard = self.files.directory, self.files.source.shard
+        # What is exported meanwhile is in both, and counts once.
+        return await in_thread(
+            self._executor, count_of_batch, Disk(), directory, shard, batch, since, self.state()[1]
+        )
 
     async def run(self) -> None:
         """Export every `EXPORT_MS`, without end."""

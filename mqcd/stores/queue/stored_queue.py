@@ -63,6 +63,7 @@ from mqcd.stores.queue.recording import (
 )
 from mqcd.stores.queue.state import State, Surroundings
 from mqcd.stores.queue.taking import load, share
+from mqcd.stores.queue.waiting import Waiting
 
 PICKED_AT_ONCE = 250
 """Messages that one part of a pick looks at."""
@@ -257,32 +258,24 @@ class StoredQueue:
         places: Places | None = None,
     ) -> Sequence[Recipient]:
         """At most `room` due recipients; see the port."""
-        state = self._live
-        state.look_at_clock()
-        if not state.loaded:
-            return []
-        found = state.waiting.claim(room, now, skip or {}, overdue, received_by, places)
-        state.claimed.update(each.key for each in found)
-        return found
+        self._live.look_at_clock()
+        return self._claimed(lambda each: each.claim(room, now, skip or {}, overdue, received_by, places))
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         """At most `room` bounces, the longest waiting first."""
-        state = self._live
-        found = state.waiting.claim_bounces(room) if state.loaded else []
-        state.claimed.update(each.key for each in found)
-        return found
+        return self._claimed(lambda waiting: waiting.claim_bounces(room))
 
     async def claim_removed(self, room: int) -> Sequence[Recipient]:
         """At most `room` removals whose grace is over."""
-        state = self._live
-        found = state.waiting.claim_removed(room, self._around.clock.now()) if state.loaded else []
-        state.claimed.update(each.key for each in found)
-        return found
+        return self._claimed(lambda waiting: waiting.claim_removed(room, self._around.clock.now()))
 
     async def claim_held(self, domain: str, room: int) -> Sequence[Recipient]:
         """At most `room` recipients that rest for a domain."""
+        return self._claimed(lambda waiting: waiting.claim_held(domain, room))
+
+    def _claimed(self, take: Callable[[Waiting], Sequence[Recipient]]) -> Sequence[Recipient]:
         state = self._live
-        found = state.waiting.claim_held(domain, room) if state.loaded else []
+        found = take(state.waiting) if state.loaded else ()
         state.claimed.update(each.key for each in found)
         return found
 
@@ -416,6 +409,10 @@ class StoredQueue:
             return History(events=())
         # What is exported meanwhile is in both, and comes once.
         return await asyncio.to_thread(history, Disk(), self._events.directory, spid, self.unfiled(spid))
+
+    async def changed_by(self, batch: str, since: int) -> int:
+        """How many recipients a batch has changed, by the event log; 0 without one."""
+        return await self._exporter.changed_by(batch, since) if self._exporter is not None else 0
 
     def unfiled(self, spid: int) -> Sequence[bytes]:
         """The events of a message that are in no event file, perhaps others."""

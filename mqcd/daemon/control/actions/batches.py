@@ -24,10 +24,10 @@ from http import HTTPStatus
 from pathlib import Path
 
 from mqcd.core.display import span
-from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.errors import DecodeError, StoreBusy, StoreUnavailable
 from mqcd.core.model import Action, Amended, Area, Batch, Purged, Recipient, Settlement
-from mqcd.core.ports import Clock, QueueStore
-from mqcd.core.queueing.amendment import applies, batch_of
+from mqcd.core.ports import Clock
+from mqcd.core.queueing.amendment import applies
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.following import Following, Source
@@ -47,6 +47,7 @@ from mqcd.daemon.control.actions.orders import (
 from mqcd.daemon.control.api.binding import Given, Missing
 from mqcd.daemon.control.resolving import Resolve, as_it_is
 from mqcd.daemon.control.selections import selection_fields
+from mqcd.daemon.storing import ServedStore
 from mqcd.disk.durable import Disk, describe
 from mqcd.ops.http.pages import JSON
 from mqcd.ops.http.server import Answer, Request
@@ -75,7 +76,7 @@ class Batches:
 
     def __init__(
         self,
-        store: QueueStore,
+        store: ServedStore,
         clock: Clock,
         directory: Path,
         shard: int,
@@ -227,14 +228,13 @@ class Batches:
                 self._add(order)
                 self._outcomes[name].resumed = True
 
-    async def _changed_before(self, order: Order) -> int:
-        """How many recipients bear the mark of a batch; those that were restored, or have left the queue, do
-        not."""
-        changed = 0
-        # A condition may select by what the batch changes.
-        async for each in self._store.scan(Selection()):
-            changed += batch_of(each) == order.batch.id
-        return changed
+    async def _changed_before(self, batch: Batch) -> int:
+        """How many recipients a batch has changed in earlier runs, also those that have left the queue or
+        were changed again. Raises StoreUnavailable."""
+        try:
+            return await self._store.changed_by(batch.id, batch.at)
+        except (OSError, StoreBusy) as error:
+            raise StoreUnavailable(f"what the batch has done cannot be counted: {error}") from error
 
     async def run(self) -> None:
         """Carry out batches, one after another, for ever."""
@@ -260,7 +260,7 @@ class Batches:
         batch = order.batch
         selection = widest(order)
         if outcome.resumed:
-            outcome.changed = await self._changed_before(order)
+            outcome.changed = await self._changed_before(batch)
             outcome.resumed = False
         if selection.limit is not None:
             selection = replace(selection, limit=selection.limit - outcome.changed)

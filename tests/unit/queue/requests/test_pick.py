@@ -58,6 +58,26 @@ async def test_records_of_clusters_are_changed_without_the_journal(rig: Rig) -> 
     assert areas(rig) == {Area.DEFERRED: MANY // 2, Area.HELD: MANY // 2}
 
 
+async def test_what_a_batch_has_changed_is_counted_wherever_its_events_are(rig: Rig) -> None:
+    await in_clusters(rig)
+    await rig.post.send("new@x.example")
+    order = batch(Action.HOLD, rig.post)
+    undo = batch(Action.UNDO, rig.post, id="undo-1", target=order.id)
+    assert await carry_out(rig.store, order) == (MANY + 1, 0)
+    assert await carry_out(rig.store, undo, Selection(limit=5)) == (5, 0)
+    assert await rig.store.changed_by(order.id, order.at) == MANY + 1
+    assert await rig.store.changed_by(undo.id, undo.at) == 5
+    await rig.evacuate()
+    assert not rig.shard.ring.segments
+    assert await rig.store.changed_by(order.id, order.at) == MANY + 1
+    assert await rig.store.changed_by(undo.id, undo.at) == 5
+    assert await carry_out(rig.store, undo) == (MANY - 4, 0)
+    assert await rig.store.changed_by(undo.id, undo.at) == MANY + 1
+    again = await rig.killed()
+    assert await again.store.changed_by(undo.id, undo.at) == MANY + 1
+    assert await again.store.changed_by("other", 0) == 0
+
+
 async def test_a_limit_is_kept_over_clusters(rig: Rig) -> None:
     await in_clusters(rig)
     assert await carry_out(rig.store, batch(Action.HOLD, rig.post), Selection(limit=7)) == (7, 0)

@@ -26,7 +26,10 @@ from mqcd.daemon.control.actions.batches import BATCH, BATCHES, Batches
 from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, parse_order, record
 from mqcd.deliver.standing import Standing
 from mqcd.disk.durable import Disk
+from mqcd.eventlog.files import Source
+from mqcd.eventlog.retention import Retention
 from mqcd.ops.http.server import Answer, Request
+from mqcd.stores.queue.exporting import EventFiles
 from tests.contract.mail import Post
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
@@ -59,7 +62,8 @@ class Rig:
     def __init__(self, path: Path) -> None:
         self.clock = FakeClock()
         self.observer = RecordingObserver()
-        self.store = Halting(self.clock, self.observer)
+        files = EventFiles(directory=path.parent / "events", source=Source("n1", 0), retention=Retention())
+        self.store = Halting(self.clock, self.observer, events=files)
         self.path = path
         self.events: list[dict[str, str | int]] = []
         self.batches = self.made()
@@ -139,6 +143,19 @@ async def test_what_a_kill_cut_off_goes_on(rig: Rig) -> None:
     assert rig.observer.count(Verb.HELD) == 4
     [event] = rig.events
     assert (event["batch"], event["changed"], rig.files()) == (said["batch"], 4, [])
+
+
+async def test_an_undo_that_a_kill_cut_off_counts_both_runs(rig: Rig) -> None:
+    held = json.loads((await rig.asked(action="hold")).body)["batch"]
+    await rig.done(lambda: bool(rig.events))
+    rig.store.parts = 3
+    await rig.asked(action="undo", target=held)
+    await rig.done(lambda: rig.observer.count(Verb.RESTORED) == 3 and bool(rig.clock.sleepers))
+    rig.store.parts = 1 << 30
+    rig.batches = rig.made()
+    await rig.done(lambda: len(rig.events) == 2)
+    assert rig.observer.count(Verb.RESTORED) == 4
+    assert rig.events[-1]["changed"] == 4
 
 
 @pytest.mark.parametrize("selection", [{}, {"area": "incoming"}])
