@@ -32,7 +32,8 @@ _DONE = {
     "undo": "restored",
 }
 _NOTHING_LEFT = (
-    "nothing is as that batch left it: changed or settled since, undone, or there was none of that name"
+    "nothing is as that batch left it: changed or settled since, undone, or there was none of that name; "
+    "`mqcd queue batches` lists the last ones"
 )
 
 
@@ -241,3 +242,36 @@ def reschedule(place: Place, /, delay: int | None, moment: Any, **chosen: Any) -
 def undo(place: Place, /, batch: str, **chosen: Any) -> int:
     """Restore every recipient of an action that nothing else has changed since."""
     return _carry_out(place, "undo", chosen, target=batch)
+
+
+@queue.command("batches", short_help="List the last actions.")
+@as_json
+@at_place
+def batches(place: Place, as_json: bool) -> int:
+    """List the last actions, the newest first: who asked, how far each is, and whether it can be undone."""
+    from mqcd.core.display import printable
+    from mqcd.daemon.control.actions.batches import BATCHES
+    from mqcd.net.control.client import Control
+
+    status, text = Control(place.load().settings.ops.control.path).get(BATCHES, _ASK_S)
+    rows: Any = _answer(status, text)
+    for row in rows:
+        click.echo(json_line(row) if as_json else printable(_line(row)) + "\n", nl=False)
+    if not rows:
+        click.echo("no action is known", err=True)
+    return 0
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    """A batch for people."""
+    state = "" if row["done"] else f", under way {row['trouble']}".rstrip()
+    until = f" until {row['undo_until']}" if row["undo_until"] else ""
+    chosen = " ".join(f"{name}={value}" for name, value in row["selection"].items() if name != "now")
+    parts = [
+        f"{row['at']}  {row['batch']}  by {row['by']}",
+        f"{_DONE.get(row['action'], row['action'])}: {row['changed']}{state}",
+        f"can be undone{until}" if row["undo"] else "",
+        chosen,
+        f"({row['reason']})" if row["reason"] else "",
+    ]
+    return "  ".join(filter(None, parts))

@@ -358,6 +358,14 @@ async def test_commands_say_what_they_did(tmp_path: Path, capfd: pytest.CaptureF
         assert capfd.readouterr().out == "restored: 1\n"
         assert await command(house, "undo", "hold-none") == 0
         assert "there was none of that name" in capfd.readouterr().out
+        assert await command(house, "batches", "--json") == 0
+        rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        assert [(row["action"], row["changed"], row["undo"]) for row in rows] == [
+            ("undo", 0, False),
+            ("undo", 1, False),
+            ("remove", 0, False),
+            ("hold", 1, True),
+        ]
         assert await command(house, "reschedule") == 2
 
 
