@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 from mqcd.config.settings import Direction, PeerSettings
 from mqcd.core.address import literal_ip, normal_domain
@@ -103,10 +104,9 @@ Verdict = Reply | Sequence[Lookup]
 def name_rules(settings: PeerSettings, kind: str) -> NameRules:
     """Those of `validate_<kind>`: helo, sender or recip."""
     stem = f"validate_{kind}"
-    parts = ("syntaxonly", "dotted", "fqdn", "allowtimeout")
-    given: dict[str, bool] = {part: getattr(settings, f"{stem}_{part}") for part in parts}
-    direction: Direction = getattr(settings, f"{stem}_direction")
-    return NameRules(checked=getattr(settings, stem), direction=direction, **given)
+    parts = ("syntaxonly", "dotted", "fqdn", "allowtimeout", "direction")
+    given: dict[str, Any] = {part: getattr(settings, f"{stem}_{part}") for part in parts}
+    return NameRules(checked=getattr(settings, stem), **given)
 
 
 def helo(rules: NameRules, name: str, client: str) -> Verdict:
