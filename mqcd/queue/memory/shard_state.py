@@ -101,6 +101,11 @@ class Shard:
         self.editing = Editing(self.manifest, self.journal, self.executor, self.clock)
         self.journal.on_begun = self.editing.begun
 
+    @property
+    def may_claim(self) -> bool:
+        """Whether verdicts could be recorded: without that nothing is tried."""
+        return self.ready and not (self.ring.full or self.journal.trouble.failing)
+
     def keys_since(self) -> int:
         """Idempotency keys that were used before this time are forgotten, s."""
         return (self.time.believed() - self.options.settings.key_age) // 1000

@@ -4,7 +4,7 @@ A claim takes half of its room from new mail and half from mail that has become 
 other takes. On each side mail of several tenants takes turns, in clusters and in the journal. Clusters have
 the older mail and go first; of several tenants half of the places that are left go to the journal
 (`older_share`). Entries of the journal are claimed in memory alone. Records in clusters move into the journal
-first (`load`). A recipient whose domain is suspended is passed over: its entry waits in the domain's bucket
+first (`search`). A recipient whose domain is suspended is passed over: its entry waits in the domain's bucket
 (`memory.buckets`).
 
 A claim ends when its room is full, when nothing is due, when it has passed over `PASSED_AT_ONCE` recipients,
@@ -22,8 +22,7 @@ from itertools import chain, zip_longest
 from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.turns import Places
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.load import Skip, may_claim
-from mqcd.queue.requests.search import Choice, Expiry, Overdue, Search, choose
+from mqcd.queue.requests.search import Choice, Expiry, Overdue, Search, Skip, choose
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry
 
@@ -58,7 +57,7 @@ class Claims:
     ) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.claim`."""
         async with self._turn:
-            if not may_claim(self._shard):
+            if not self._shard.may_claim:
                 return ()
             self._due_first = not self._due_first
             expiry = Expiry(overdue, received_by) if overdue else None
@@ -83,7 +82,7 @@ class Claims:
     async def _claim(self, now: int, find: Callable[[Search], Awaitable[None]]) -> Sequence[Recipient]:
         """What is due at `now` and found, when it is this claim's turn."""
         async with self._turn:
-            if not may_claim(self._shard):
+            if not self._shard.may_claim:
                 return ()
             search = Search(self._shard, now)
             return await search.run(find(search))

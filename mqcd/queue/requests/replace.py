@@ -44,7 +44,6 @@ from mqcd.queue.manifest.state import ClusterState
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import slices
 from mqcd.queue.requests.claim import Claims
-from mqcd.queue.requests.load import may_claim
 from mqcd.queue.wal.pending import Unplaced
 from mqcd.queue.wal.segments import Segment
 
@@ -105,7 +104,7 @@ class Replacing:
 
     async def _until_ready(self) -> None:
         """Wait until the journal takes new work."""
-        while not may_claim(self._shard):
+        while not self._shard.may_claim:
             self._changed.clear()
             await self._changed.wait()
 

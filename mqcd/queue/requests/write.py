@@ -40,8 +40,7 @@ from mqcd.queue.format.frame import (
     pack_entry,
 )
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.accept import Acceptance, Message
-from mqcd.queue.requests.upload import Staged, Staging
+from mqcd.queue.requests.accept import Acceptance, Message, Staged, Staging
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry, Segment
 

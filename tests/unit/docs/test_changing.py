@@ -1,4 +1,4 @@
-"""docs/changing.md: the files that it names exist, and have the names that stand beside them."""
+"""docs/changing.md, and a message's way in internals.md: files exist, and have the names beside them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PAGE = ROOT / "docs" / "changing.md"
 _QUOTED = re.compile(r"`([^`]+)`")
 _FILE = re.compile(r"[\w./-]+\.(?:py|json|html|md|xml)|[\w-]+(?:/[\w-]+)+/?")
 _NAME = re.compile(r"_?[A-Za-z]\w*(?:\.\w+)*")
-PARTS = [
-    part for part in re.split(r"\n(?=\|)|\n\n", PAGE.read_text(encoding="utf-8")) if _QUOTED.search(part)
-]
+ROOMS = (ROOT / "docs" / "internals.md").read_text("utf-8").partition("## The rooms")[2].partition("\n## ")[0]
+TEXT = PAGE.read_text("utf-8") + ROOMS
+PARTS = [part for part in re.split(r"\n(?=\|)|\n\n", TEXT) if _QUOTED.search(part)]
 """Rows of tables, and paragraphs."""
 
 
