@@ -6,11 +6,13 @@ that is gone was removed by the event log's retention: its feed goes on with the
 
 from __future__ import annotations
 
+import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mqcd.core.events import Verb
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.reading import Series, lines_with, pieces_of, series_of
 from mqcd.feeds.position import Place, Position, Shard
@@ -119,3 +121,17 @@ def _portion(
     places = {**position.places, shard: place}
     after = replace(position, places=places, sent=position.sent + len(lines), gaps=position.gaps + gap)
     return Portion(lines=lines, after=after, damaged=damaged)
+
+
+def chooser(verbs: Collection[Verb], tenants: Collection[str]) -> Chooses:
+    """Wants the events of these verbs and tenants; none of either = all of them."""
+    wanted = tuple(f'"event":"{verb}"'.encode() for verb in verbs)
+    names = tuple(f'"tenant":{json.dumps(name, ensure_ascii=False)}'.encode() for name in tenants)
+
+    def wants(line: bytes) -> bool:
+        if wanted and not any(each in line for each in wanted):
+            return False
+        # A text that holds this has its quotes escaped: only the field itself matches.
+        return not names or any(each in line for each in names)
+
+    return wants

@@ -22,10 +22,10 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from mqcd import __version__
 from mqcd.core.events import ATTEMPT_ENDS, FAILURES, LIFE_ENDS, Verb
-from mqcd.feeds.choosing import chooses
+from mqcd.feeds.reader import chooser
 from mqcd.feeds.sink import NotTaken
 
-wanted = chooses(sorted({*ATTEMPT_ENDS, *LIFE_ENDS}), ())
+wanted = chooser(sorted({*ATTEMPT_ENDS, *LIFE_ENDS}), ())
 """The events that spans are made of."""
 _TIMEOUT_S = 10
 _NS = 1_000_000

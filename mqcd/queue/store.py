@@ -24,7 +24,7 @@ from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.parts import Listed
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk, describe
-from mqcd.disk.within import HUNG_MS, within
+from mqcd.disk.waits import HUNG_MS, within
 from mqcd.eventlog.history import History
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.admission import Admission

@@ -11,7 +11,7 @@ from typing import TypeVar, TypeVarTuple
 
 from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreUnavailable
 from mqcd.disk.durable import Disk, describe
-from mqcd.disk.uncancellable import in_thread
+from mqcd.disk.waits import in_thread
 
 Args = TypeVarTuple("Args")
 Item = TypeVar("Item")

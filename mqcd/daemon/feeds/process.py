@@ -12,10 +12,9 @@ from mqcd.daemon.feeds.terms import TRACES, Terms
 from mqcd.daemon.host.loop import run_loop
 from mqcd.disk.durable import Disk
 from mqcd.feeds import feed
-from mqcd.feeds.choosing import chooses
 from mqcd.feeds.feed import Feed
 from mqcd.feeds.position import Positions
-from mqcd.feeds.reader import Reader
+from mqcd.feeds.reader import Reader, chooser
 from mqcd.feeds.sink import Sink
 from mqcd.net.clock import SystemClock
 from mqcd.ops.log.log import Log
@@ -63,7 +62,7 @@ def feeds_of(terms: Terms, clock: Clock) -> Iterator[Feed]:
     for each in terms.feeds.webhooks:
         from mqcd.feeds.webhook import Webhook
 
-        wants = chooses(each.events, each.tenants)
+        wants = chooser(each.events, each.tenants)
         own = feed.Terms(name=each.name, most=each.most, chooses=wants, from_start=each.from_start)
         yield made(own, Webhook(each, clock, disk))
     if terms.feeds.traces.endpoint:

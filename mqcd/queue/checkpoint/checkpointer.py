@@ -19,7 +19,7 @@ from typing import cast
 
 from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.disk.durable import describe
-from mqcd.disk.within import HUNG_MS, within
+from mqcd.disk.waits import HUNG_MS, within
 from mqcd.eventlog.retention import Retain, Retained
 from mqcd.queue.checkpoint.evacuation import Evacuator
 from mqcd.queue.checkpoint.spool_gc import SpoolGc

@@ -30,7 +30,7 @@ from typing import cast
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
 from mqcd.disk.durable import describe
-from mqcd.disk.uncancellable import in_thread
+from mqcd.disk.waits import in_thread
 from mqcd.queue.disk.reserve import Reserve
 from mqcd.queue.format.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
 from mqcd.queue.format.keys import RECORD

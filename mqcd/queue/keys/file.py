@@ -17,8 +17,8 @@ from pathlib import Path
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.queueing.idempotency import NAME_OCTETS, Used
-from mqcd.disk.cached_read import read
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
+from mqcd.disk.waits import read_at
 from mqcd.queue.format import keys
 from mqcd.queue.format.keys import HEADER, RECORD, Index
 from mqcd.queue.manifest.state import KeyFile
@@ -145,7 +145,7 @@ class OpenFile:
         first, last = self._index.part(keys.top_of(name))
         self._readers += 1
         try:
-            data = await read(
+            data = await read_at(
                 self._disk, executor, self._fd, (last - first) * RECORD, HEADER + first * RECORD
             )
         finally:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from mqcd.core.ports import Clock
 from mqcd.disk.durable import describe
-from mqcd.disk.uncancellable import in_thread
+from mqcd.disk.waits import in_thread
 from mqcd.queue.manifest.log import Manifest
 from mqcd.queue.manifest.state import Edit
 from mqcd.queue.wal.group_commit import Journal

@@ -18,8 +18,8 @@ from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import SpidSource
-from mqcd.disk.cached_read import read
 from mqcd.disk.durable import Disk
+from mqcd.disk.waits import read_at
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.clusters.index import ClusterIndex
@@ -162,7 +162,7 @@ class Shard:
         segment = entry.segment
         segment.readers += 1
         try:
-            return await read(self.disk, self.executor, segment.fd, entry.length, entry.offset)
+            return await read_at(self.disk, self.executor, segment.fd, entry.length, entry.offset)
         finally:
             if (fd := segment.unpin()) >= 0:
                 self.disk.close(fd)

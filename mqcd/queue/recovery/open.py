@@ -21,7 +21,7 @@ from mqcd.core.errors import StoreDamaged
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.spid import EPOCH_MS, SpidSource, spid_at
 from mqcd.disk.durable import Disk, describe
-from mqcd.disk.uncancellable import in_thread
+from mqcd.disk.waits import in_thread
 from mqcd.queue.clusters.index import ClusterIndex
 from mqcd.queue.disk.owner_lock import check_roots, take_lock
 from mqcd.queue.disk.vacancy import check_vacant

@@ -20,7 +20,7 @@ from mqcd.core.model import Area
 from mqcd.core.ports import Expedited
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import describe
-from mqcd.disk.uncancellable import in_thread
+from mqcd.disk.waits import in_thread
 from mqcd.queue.format import record
 from mqcd.queue.format.choosing import chooser
 from mqcd.queue.memory.shard_state import Shard

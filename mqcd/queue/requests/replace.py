@@ -35,7 +35,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Amended, Batch, Recipient
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import describe
-from mqcd.disk.uncancellable import uncancellable
+from mqcd.disk.waits import uncancellable
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import Kind, Replacement, pack_replacement
 from mqcd.queue.helper.divide import Divide, Divided, Divisions

@@ -20,7 +20,7 @@ from mqcd.core.model import BY_DUE, Area, Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.turns import Places
 from mqcd.disk.durable import describe
-from mqcd.disk.uncancellable import in_thread, uncancellable
+from mqcd.disk.waits import in_thread, uncancellable
 from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.clusters.reading import Taken, entry_of
 from mqcd.queue.format.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take

@@ -20,9 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from mqcd.core.errors import ConfigError, ContentUnavailable
-from mqcd.disk.cached_read import read
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
-from mqcd.disk.uncancellable import in_thread
+from mqcd.disk.waits import in_thread, read_at
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.segments import Segment
 
@@ -113,7 +112,7 @@ class SegmentContent:
         if want <= 0:
             return b""
         try:
-            data = await read(self._disk, self._executor, self._segment.fd, want, self._next)
+            data = await read_at(self._disk, self._executor, self._segment.fd, want, self._next)
         except OSError as error:
             raise ContentUnavailable(describe(error)) from error
         self._next += len(data)
@@ -150,7 +149,7 @@ class SpoolContent:
         if not want:
             return b""
         try:
-            data = await read(self._disk, self._executor, self._fd, want, self._next)
+            data = await read_at(self._disk, self._executor, self._fd, want, self._next)
         except OSError as error:
             raise ContentUnavailable(describe(error)) from error
         self._next += len(data)

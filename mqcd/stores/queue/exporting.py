@@ -18,7 +18,7 @@ from pathlib import Path
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock
 from mqcd.disk.durable import Disk, describe
-from mqcd.disk.uncancellable import in_thread
+from mqcd.disk.waits import in_thread
 from mqcd.eventlog.files import Source, events_path, parse
 from mqcd.eventlog.history import count_of_batch
 from mqcd.eventlog.retention import Retain, Retention, retain

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source, events_path
-from mqcd.feeds.choosing import chooses
 from mqcd.feeds.feed import LOOK_MS, Feed, Terms
 from mqcd.feeds.position import Positions
-from mqcd.feeds.reader import Reader
+from mqcd.feeds.reader import Reader, chooser
 from mqcd.feeds.sink import NotTaken
 from tests.fakes.clock import FakeClock
 
@@ -81,7 +80,7 @@ class Bench:
         """A new one over what there is, as after a start."""
         from mqcd.core.events import Verb
 
-        wants = chooses([Verb(verb) for verb in verbs], ())
+        wants = chooser([Verb(verb) for verb in verbs], ())
         terms = Terms(name="crm", most=self.most, chooses=wants, from_start=from_start)
         reader = Reader(Disk(), self.events)
         positions = Positions(disk or Disk(), self.root / "feeds")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mqcd.core.events import Verb
-from mqcd.feeds.choosing import chooses
+from mqcd.feeds.reader import chooser
 
 
 def line(**fields: str) -> bytes:
@@ -33,4 +33,4 @@ def line(**fields: str) -> bytes:
 def test_verbs_and_tenants(
     verbs: tuple[str, ...], tenants: tuple[str, ...], event: dict[str, str], wanted: bool
 ) -> None:
-    assert chooses([Verb(verb) for verb in verbs], tenants)(line(**event)) is wanted
+    assert chooser([Verb(verb) for verb in verbs], tenants)(line(**event)) is wanted

@@ -13,7 +13,7 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.disk.within import HUNG_MS
+from mqcd.disk.waits import HUNG_MS
 from mqcd.queue.helper import pipe
 from mqcd.queue.wal.segments import SegmentEvent
 from tests.contract.mail import BODY
