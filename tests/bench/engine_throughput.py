@@ -67,9 +67,11 @@ async def work(made: QueueStore, todo: asyncio.Queue[Recipient], room: asyncio.S
         todo.task_done()
 
 
-async def dispatch(made: QueueStore, count: int, todo: asyncio.Queue[Recipient]) -> None:
-    """Claim until `count` have been handed out."""
-    change = kit.Change(made)
+async def dispatch(
+    made: QueueStore, count: int, todo: asyncio.Queue[Recipient], change: kit.Change | None = None
+) -> None:
+    """Claim until `count` have been handed out. `change`: of earlier calls."""
+    change = change or kit.Change(made)
     while count:
         found = await made.claim(min(count, 500), int(time.time() * 1000))
         for recipient in found:

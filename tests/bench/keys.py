@@ -1,12 +1,12 @@
 """What idempotency keys cost: processor time a message, in the engine and at the door, and memory a key.
 
-    python tests/bench/keys.py [--messages 20000] [--rounds 5] [--octets 2048]
+    python tests/bench/keys.py [--messages 640] [--pairs 40] [--octets 2048]
 
-Runs without and with keys take turns, each in a process of its own: enqueue, claim, begin and settle of new
-keys in the engine; a door with the engine behind it, to which 32 clients submit over kept connections. What
-counts is the processor time of the server's process, as the median of the pairs' ratios: other load on the
-machine makes a run longer, and costs it little processor time. Memory is that of the process for 200,000 keys
-of live segments, and for 1,000,000 in key files.
+In one process, blocks of messages without and with new keys take turns: enqueue, claim, begin and settle in
+the engine; a door with the engine behind it, to which 32 clients of another process submit over kept
+connections. What counts is the processor time of this process, as the median of the pairs' ratios: other load
+on the machine makes a block longer, and costs it less processor time. Memory is that of the process for
+200,000 keys of live segments, and for 1,000,000 in key files.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import argparse
 import asyncio
 import hashlib
 import ipaddress
+import itertools
 import json
-import shutil
 import statistics
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mqcd.config.settings import ListenerSettings, ServerSettings
-from mqcd.core.model import Key, Recipient
+from mqcd.core.model import Key, Recipient, Submission
 from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
 from mqcd.queue.format import keys
@@ -47,38 +48,66 @@ def name(number: int) -> bytes:
     return hashlib.blake2b(number.to_bytes(8, "big"), digest_size=16).digest()
 
 
+Block = Callable[[bool], Awaitable[None]]
+"""Sends the messages of one block, with keys or without."""
+
+
+async def paired(given: dict[str, Any], block: Block) -> None:
+    """Let blocks take turns; say what they cost, and end the process."""
+
+    async def cost(keyed: bool) -> tuple[float, float]:
+        spent, begun = time.process_time(), time.perf_counter()
+        await block(keyed)
+        return time.process_time() - spent, time.perf_counter() - begun
+
+    for keyed in (False, True, True, False):
+        await block(keyed)
+    pairs = []
+    for number in range(given["pairs"]):
+        first = bool(number % 2)
+        took = {first: await cost(first), not first: await cost(not first)}
+        pairs.append((took[False], took[True]))
+    micros = 1e6 / given["messages"]
+    kit.say_and_die(
+        {
+            "without_us": statistics.median(without for (without, _), _ in pairs) * micros,
+            "with_us": statistics.median(keyed for _, (keyed, _) in pairs) * micros,
+            "processor": statistics.median(keyed / without for (without, _), (keyed, _) in pairs),
+            "rate": statistics.median(without / keyed for (_, without), (_, keyed) in pairs),
+        }
+    )
+
+
 async def engine(root: Path, given: dict[str, Any]) -> None:
-    """One run of the engine."""
+    """The engine."""
     made = kit.store(kit.options(root))
     await made.open()
     await made.recovered()
     todo: asyncio.Queue[Recipient] = asyncio.Queue()
     room = asyncio.Semaphore(engine_throughput.UNDER_WAY)
-    workers = [asyncio.create_task(engine_throughput.work(made, todo, room)) for _ in range(256)]
-    each = given["messages"] // 64
+    change, numbers = kit.Change(made), itertools.count()
+    workers = (engine_throughput.work(made, todo, room) for _ in range(256))
 
-    made_keys = [Key(name=name(number), digest=lambda: _DIGEST) for number in range(each * 64)]
-
-    async def produce(first: int) -> None:
-        for number in range(first, first + each):
+    async def produce(submissions: list[Submission]) -> None:
+        for submission in submissions:
             await room.acquire()
-            submission = kit.message(made, given["octets"])
-            # Replaced in both cases: what that costs is not the engine's.
-            submission = replace(submission, key=made_keys[number] if given["keyed"] else None)
             await made.enqueue(submission)
 
-    spent, begun = kit.processor_seconds()[0], time.perf_counter()
-    dispatching = asyncio.create_task(engine_throughput.dispatch(made, each * 64, todo))
-    await asyncio.gather(*(produce(part * each) for part in range(64)))
-    await dispatching
-    used = kit.processor_seconds()[0] - spent
-    for worker in workers:
-        worker.cancel()
-    kit.say_and_die({"us": used / (each * 64) * 1e6, "rate": each * 64 / (time.perf_counter() - begun)})
+    async def block(keyed: bool) -> None:
+        given_keys = [Key(name=name(next(numbers)), digest=lambda: _DIGEST) for _ in range(given["messages"])]
+        # Replaced in both cases: what that costs is not the engine's.
+        submissions = [
+            replace(kit.message(made, given["octets"]), key=key if keyed else None) for key in given_keys
+        ]
+        dispatching = asyncio.create_task(engine_throughput.dispatch(made, len(submissions), todo, change))
+        await asyncio.gather(*(produce(submissions[part::64]) for part in range(64)))
+        await dispatching
+
+    await asyncio.gather(paired(given, block), *workers)
 
 
 async def door(root: Path, given: dict[str, Any]) -> None:
-    """One run of a door; the clients are another process."""
+    """A door; the clients are another process."""
     made: ClusterStore = kit.store(kit.options(root))
     await made.open()
     await made.recovered()
@@ -86,45 +115,57 @@ async def door(root: Path, given: dict[str, Any]) -> None:
     settings = ListenerSettings(name="submission", port=0, server=server)
     taken = Door(settings, made, SystemClock(), kit.NobodyHears(), inline_max=256 << 10)
     await taken.start()
-    spent, begun = kit.processor_seconds()[0], time.perf_counter()
-    command = [
+    told = json.dumps({**given, "part": "clients", "port": taken.port})
+    clients = await asyncio.create_subprocess_exec(
         sys.executable,
         __file__,
         "--child",
-        json.dumps({**given, "part": "clients", "port": taken.port}),
-    ]
-    clients = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    said, _ = await clients.communicate()
-    used, sent = kit.processor_seconds()[0] - spent, json.loads(said)["sent"]
-    kit.say_and_die({"us": used / sent * 1e6, "rate": sent / (time.perf_counter() - begun)})
+        told,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert clients.stdin is not None
+    assert clients.stdout is not None
+    to_clients, from_clients = clients.stdin, clients.stdout
+
+    async def block(keyed: bool) -> None:
+        to_clients.write(b"with\n" if keyed else b"without\n")
+        await from_clients.readline()
+
+    await paired(given, block)
 
 
-async def clients(given: dict[str, Any]) -> int:
-    """Submit; returns how many were accepted."""
-    each = given["messages"] // CLIENTS
+async def clients(given: dict[str, Any]) -> None:
+    """Send a block for each line of the standard input."""
+    numbers = itertools.count()
     dated = b"Subject: order\r\nDate: Tue, 24 Nov 2026 08:00:00 +0000\r\n"
     body = dated + b"Message-ID: <%d@client.example>\r\n%s\r\n%s.\r\n"
-    text = b"x" * 70 + b"\r\n"
+    text = (b"x" * 70 + b"\r\n") * (given["octets"] // 72)
     envelope = b"MAIL FROM:<shop@example.org>\r\nRCPT TO:<customer%d@example.net>\r\nDATA\r\n"
 
-    async def one(first: int) -> int:
+    async def session() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", given["port"])
         await reader.readline()
         writer.write(b"EHLO client.example\r\n")
         while (await reader.readline())[3:4] == b"-":
             continue
-        accepted = 0
-        for number in range(first, first + each):
-            field = b"X-mqcd-Key: order-%d\r\n" % number if given["keyed"] else b""
+        return reader, writer
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, keyed: bool) -> None:
+        for number in itertools.islice(numbers, given["messages"] // CLIENTS):
+            field = b"X-mqcd-Key: order-%d\r\n" % number if keyed else b""
             writer.write(envelope % number)
             for _ in range(3):
                 await reader.readline()
-            writer.write(body % (number, field, text * (given["octets"] // 72)))
-            accepted += (await reader.readline()).startswith(b"250")
-        writer.close()
-        return accepted
+            writer.write(body % (number, field, text))
+            reply = await reader.readline()
+            if not reply.startswith(b"250"):
+                raise SystemExit(f"the door said {reply!r}")
 
-    return sum(await asyncio.gather(*(one(part * each) for part in range(CLIENTS))))
+    sessions = [await session() for _ in range(CLIENTS)]
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        await asyncio.gather(*(send(*each, line == "with\n") for each in sessions))
+        print("sent", flush=True)
 
 
 def resident() -> int:
@@ -155,7 +196,7 @@ def memory(root: Path) -> dict[str, float]:
 def one(given: dict[str, Any]) -> None:
     """A child's work."""
     if given["part"] == "clients":
-        print(json.dumps({"sent": asyncio.run(clients(given))}))
+        asyncio.run(clients(given))
     elif given["part"] == "memory":
         Path(given["root"]).mkdir(parents=True)
         kit.say_and_die(memory(Path(given["root"])))
@@ -166,27 +207,18 @@ def one(given: dict[str, Any]) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--messages", type=int, default=640, help="of a block")
+    parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--octets", type=int, default=2048)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         one(json.loads(options.child))
         return
     with kit.workplace() as base:
+        given = {"messages": options.messages, "octets": options.octets, "pairs": options.pairs}
         for part in ("engine", "door"):
-            pairs = []
-            for number in range(options.rounds):
-                pair = {}
-                for keyed in (False, True) if number % 2 else (True, False):
-                    root = base / f"{part}{number}{keyed}"
-                    given = {"messages": options.messages, "octets": options.octets, "keyed": keyed}
-                    pair[keyed] = kit.child(__file__, part=part, root=str(root), **given)
-                    shutil.rmtree(root)
-                pairs.append(pair[True]["us"] / pair[False]["us"])
-                print(part, f"{pair[False]['us']:.1f} us, with keys {pair[True]['us']:.1f} us", flush=True)
-            print(part, f"with keys {statistics.median(pairs):.3f} times the processor time (median)")
+            kit.show(part, kit.child(__file__, part=part, root=str(base / part), **given))
         of = kit.child(__file__, part="memory", root=str(base / "memory"))
         print(f"octets a key: {of['live']:.1f} in live segments, {of['filed']:.1f} in key files")
 

@@ -9,6 +9,7 @@ take less.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,10 +27,15 @@ class Mail:
     octets: int = 4096
     header: bytes = b""
     """A line of its header, without its end."""
+    at: float = 0
+    """When the server is to send it on, as `time.monotonic` counts; 0 = at once."""
 
 
 class Receiver:
-    """A next hop that takes all mail; `waits` are the times from source to here, ms, in order of arrival."""
+    """A next hop that takes all mail; `waits` are the times from source to here, ms, in order of arrival.
+
+    The time of mail that was to be sent on later begins then.
+    """
 
     def __init__(self, *, only: bytes = b"", pause: float = 0) -> None:
         """`only`: what mail whose times are of interest has in it. `pause`: seconds before each reply to a
@@ -139,13 +145,14 @@ class Session:
 
     async def send(self, mail: Mail) -> bytes:
         """Send one message; gives the reply to its content."""
-        commands = [b"MAIL FROM:<sender@example.org>"]
+        hold = max(math.ceil(mail.at - time.monotonic()), 1) if mail.at else 0
+        commands = [b"MAIL FROM:<sender@example.org>" + (b" HOLDFOR=%d" % hold if hold else b"")]
         commands += [b"RCPT TO:<%b>" % each.encode() for each in mail.recipients]
         self._writer.write(b"\r\n".join([*commands, b"DATA", b""]))
         for _ in commands:
             await self._reply(b"250")
         await self._reply(b"354")
-        self._writer.write(_content(mail))
+        self._writer.write(_content(mail, time.monotonic_ns() + hold * 10**9))
         return await self._reply(b"250")
 
     async def close(self) -> None:
@@ -163,9 +170,9 @@ class Session:
         return line
 
 
-def _content(mail: Mail) -> bytes:
+def _content(mail: Mail, stamp: int) -> bytes:
     header = mail.header + b"\r\n" if mail.header else b""
-    head = b"Subject: measured\r\n%b%b%d\r\n\r\n" % (header, _STAMP, time.monotonic_ns())
+    head = b"Subject: measured\r\n%b%b%d\r\n\r\n" % (header, _STAMP, stamp)
     line = b"x" * 76 + b"\r\n"
     body = line * max((mail.octets - len(head)) // len(line), 1)
     return head + body[:-2] + _END

@@ -108,6 +108,8 @@ class OpenFile:
         self._disk = disk
         self._fd = fd
         self._index = index
+        # Each new key asks each file: as attributes of its own they cost less.
+        self._shift, self._starts = index
         self._readers = 0
         self._closed = False
         self.state = state
@@ -135,10 +137,11 @@ class OpenFile:
 
     def perhaps(self, name: bytes, top: int) -> bool:
         """Whether it may hold a name; `top` is the name's own, see `format.keys.top_of`."""
-        if not self.prints:
+        prints = self.prints
+        if not prints:
             return True
-        first, last = self._index.part(top)
-        return self.prints.find(name[-_PRINT:], first * _PRINT, last * _PRINT) >= 0
+        part, starts = top >> self._shift, self._starts
+        return prints.find(name[-_PRINT:], starts[part] * _PRINT, starts[part + 1] * _PRINT) >= 0
 
     async def find(self, executor: Executor, name: bytes) -> Used | None:
         """What it remembers of a name. Raises OSError."""
