@@ -135,10 +135,10 @@ class Client(Protocol):
 class ControlClient:
     """By a path in the file system."""
 
-    def __init__(self, path: Path, *, ask_s: float = ASK_S, act_s: float = ACT_S) -> None:
+    def __init__(self, path: Path, *, ask_s: float = ASK_S) -> None:
         self._path = path
         self._quick, self._searches, self._uploads = map(asyncio.Semaphore, (QUICK, SEARCHES, UPLOADS))
-        self._ask_s, self._act_s = ask_s, act_s
+        self._ask_s = ask_s
 
     async def get(self, path: str, query: Mapping[str, str] = {}) -> Answer:
         """See `Client`."""
@@ -163,7 +163,7 @@ class ControlClient:
     async def stream(self, question: Question) -> AsyncIterator[Stream]:
         """See `Client`."""
         quick = question.method in ("GET", "HEAD") and not question.searches
-        seconds = self._ask_s if quick else self._act_s
+        seconds = self._ask_s if quick else ACT_S
         async with self._turn(question):
             reader, writer = await self._connect()
             try:

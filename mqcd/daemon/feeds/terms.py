@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,17 +37,17 @@ def terms_of(settings: Settings) -> Terms:
     return Terms(feeds=ops.feeds, events=ops.events.rootpath, node=ops.node, log=ops.log)
 
 
-def check_feeds(settings: Settings, find: Callable[[str], object] = find_spec) -> None:
+def check_feeds(settings: Settings) -> None:
     """Raises ConfigError where an extra is missing, with the command that installs it."""
     feeds = settings.ops.feeds
     if feeds.webhooks:
-        _check("ops/feeds/webhooks", "webhooks", ["httpx"], find)
+        _check("ops/feeds/webhooks", "webhooks", ["httpx"])
     if feeds.traces.endpoint:
-        _check("ops/feeds/traces", "otel", ["opentelemetry"], find)
+        _check("ops/feeds/traces", "otel", ["opentelemetry"])
 
 
-def _check(place: str, extra: str, packages: Iterable[str], find: Callable[[str], object]) -> None:
-    missing = [name for name in packages if find(name) is None]
+def _check(place: str, extra: str, packages: Iterable[str]) -> None:
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise ConfigError(f"{place}: {', '.join(missing)} is missing: pip install 'mqcd[{extra}]'")
 

@@ -2,13 +2,17 @@
 
 Acceptance, verdicts and refusals are logged at level info, unknown outcomes at warning; attempts and
 connections, which verdicts imply, at debug. Field names are those of the event files, so that one
-search works on both. Refusals are bounded by client, see `crowding`.
+search works on both.
+
+Lines on refusals are bounded (`Crowd`): a few a minute for each client, then one with the count of the rest.
+Lines that were left out are counted in one line when their minute has passed and another one is logged: an
+idle server writes nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Protocol
 
@@ -19,8 +23,42 @@ from mqcd.core.ports import Refusal
 from mqcd.core.queueing.amendment import verb_of
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.reply import Reply
-from mqcd.ops.log.crowding import Crowd
 from mqcd.ops.log.log import Event
+
+WINDOW_MS = 60_000
+MOST = 20
+"""Lines on one client within a window."""
+CLIENTS = 1000
+"""Clients that are counted each for itself; all others count together, as ""."""
+
+
+class Crowd:
+    """Recent refusals by client."""
+
+    __slots__ = ("_counts", "_until")
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._until = 0
+
+    def admits(self, at: int, client: str) -> bool:
+        """Whether one more refusal of `client`, at wall time `at`, has a line of its own."""
+        if not self._counts:
+            self._until = at + WINDOW_MS
+        if client not in self._counts and len(self._counts) >= CLIENTS:
+            client = ""
+        count = self._counts[client] = self._counts.get(client, 0) + 1
+        return count <= MOST
+
+    def is_over(self, at: int) -> bool:
+        """Whether a window has passed in which something was refused."""
+        return bool(self._counts) and not self._until - WINDOW_MS <= at < self._until
+
+    def left_out(self) -> Mapping[str, int]:
+        """How many lines each client was denied; the next window begins with the next refusal."""
+        counts, self._counts = self._counts, {}
+        return {client: count - MOST for client, count in counts.items() if count > MOST}
+
 
 Row = dict[str, str | int | bool]
 

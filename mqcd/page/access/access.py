@@ -8,20 +8,74 @@
 
 A client (IPv6: a /64) that shows wrong tokens too often gets 429 instead of 401. A right token is never
 refused for that: 256 random bits cannot be guessed, and clients behind a proxy share an address.
+
+Sessions are kept here in memory alone, so that a restart ends them all. One ends IDLE_MS after its last
+request, LONGEST_MS after its login, and with its token.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mqcd.core.clients import RecentCounts, client_network
 from mqcd.core.ports import Clock
 from mqcd.page.access.holders import Holders
-from mqcd.page.access.sessions import Session, Sessions
 from mqcd.page.access.tokens import Role, Token, digest_of
 from mqcd.page.bounds import Refused
+
+IDLE_MS = 30 * 60_000
+LONGEST_MS = 12 * 3_600_000
+MOST = 1_000
+"""With more the one that was used longest ago ends."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One browser that has logged in."""
+
+    digest: str
+    """Of the token it has logged in by; "" = none was needed."""
+    csrf: str
+    """What each of its requests for a change must carry, which no other site's page can know."""
+    begun: int
+    used: int
+
+
+class Sessions:
+    """By the value of the browser's cookie; bounded. `now` is monotonic, in ms."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def begin(self, digest: str, now: int) -> tuple[str, Session]:
+        """A new one, and the value of its cookie."""
+        key, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        session = Session(digest, csrf, now, now)
+        self._sessions[key] = session
+        if len(self._sessions) > MOST:
+            self._sessions.popitem(last=False)
+        return key, session
+
+    def find(self, key: str, now: int) -> Session | None:
+        """The session of a cookie; its use is noted."""
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        if now - session.used >= IDLE_MS or now - session.begun >= LONGEST_MS:
+            del self._sessions[key]
+            return None
+        session.used = now
+        self._sessions.move_to_end(key)
+        return session
+
+    def end(self, key: str) -> None:
+        """Log out. An unknown one is harmless."""
+        self._sessions.pop(key, None)
+
 
 log = logging.getLogger(__name__)
 

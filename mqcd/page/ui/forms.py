@@ -55,6 +55,6 @@ def link(path: str, values: Mapping[str, str]) -> str:
     return f"{path}?{query}" if query else path
 
 
-def onwards(path: str, values: Mapping[str, str] = {}) -> Response:
+def onwards(path: str) -> Response:
     """After a change: look at this page, and never send the form again by reloading."""
-    return RedirectResponse(link(path, values), HTTPStatus.SEE_OTHER)
+    return RedirectResponse(path, HTTPStatus.SEE_OTHER)

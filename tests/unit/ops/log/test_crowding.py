@@ -1,6 +1,6 @@
 """How many lines refusals may have."""
 
-from mqcd.ops.log.crowding import CLIENTS, MOST, WINDOW_MS, Crowd
+from mqcd.ops.log.observer import CLIENTS, MOST, WINDOW_MS, Crowd
 
 
 def test_a_client_has_so_many_lines_in_a_window() -> None:

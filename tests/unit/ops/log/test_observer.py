@@ -13,9 +13,8 @@ from mqcd.core.model import Deferred, Envelope, Recipient
 from mqcd.core.ports import Observer, Refusal
 from mqcd.core.smtp.reply import Reply
 from mqcd.ops.fanout import Fanout
-from mqcd.ops.log.crowding import MOST, WINDOW_MS
 from mqcd.ops.log.log import Log
-from mqcd.ops.log.observer import LogObserver
+from mqcd.ops.log.observer import MOST, WINDOW_MS, LogObserver
 from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.observer import RecordingObserver

@@ -11,10 +11,9 @@ import pytest
 
 from mqcd.config.settings import PageSettings
 from mqcd.disk.durable import Disk
-from mqcd.page.access.access import MOST_FAILURES
+from mqcd.page.access.access import IDLE_MS, LONGEST_MS, MOST_FAILURES
 from mqcd.page.access.file import changing
 from mqcd.page.access.holders import LOOK_MS
-from mqcd.page.access.sessions import IDLE_MS, LONGEST_MS
 from tests.fakes.control import said
 from tests.unit.page.support import NAME, Site, bearer, secret
 
