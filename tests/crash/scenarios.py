@@ -256,7 +256,7 @@ async def departed(actor: Actor) -> None:
 
 
 async def amended(actor: Actor) -> None:
-    """Operators hold, release, remove, bounce, redirect and reschedule, in the journal and in clusters."""
+    """Operators hold, release, remove, bounce, redirect, retry and reschedule, in journal and clusters."""
     await actor.start()
     for many, size in ((1, 200), (3, 500), (2, LARGE), (1, 300)):
         await actor.accept(many, size)
@@ -272,6 +272,7 @@ async def amended(actor: Actor) -> None:
     await actor.start()
     assert await actor.act(Action.UNDO, Selection(area=Area.REMOVED), target="remove-2")
     assert await actor.act(Action.REDIRECT, second, target="relay.example:25")
+    await actor.act(Action.RETRY, until=actor.later(0))
     await actor.act(Action.RESCHEDULE, until=actor.later(2000))
     await actor.evacuate()
     assert await actor.act(Action.BOUNCE, Selection(limit=2), until=actor.later(500), report=True)
