@@ -55,7 +55,7 @@ from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.http.server import HttpServer
 from mqcd.ops.log.log import Log
 from mqcd.queue.roots import Roots, check_place, link_place, roots_of
-from mqcd.submit.auth.failures import PLACES
+from mqcd.submit.auth.failures import PLACES, Failures
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -126,7 +126,8 @@ class _Shards:
             check_listed(self._settings.submit, self._conf)
             tune_interpreter()
             freeze_program()
-            shared = tokens_file(), rates_file(), rates_file(), rates_file(PLACES)
+            logins = rates_file(PLACES), rates_file(PLACES)
+            shared = tokens_file(), rates_file(), rates_file(), *logins
             front = Part(FRONT, FRONT, sockets=by_shard[FRONT])
             return Supervisor(
                 [*parts, front],
@@ -194,7 +195,7 @@ class _Shards:
             link_place(Disk(), below, own)
             part.say(State.RUNNING)
 
-        used, quotas, failures = (UsedRates(each) for each in rates)
+        used, quotas, failed, known = (UsedRates(each) for each in rates)
         role = Role(
             shard=part.shard,
             sockets=part.sockets,
@@ -203,7 +204,7 @@ class _Shards:
             tokens=SharedTokens(tokens, len(self._numbers), SystemClock().monotonic),
             used=used,
             quotas=quotas,
-            failures=failures,
+            failures=Failures(failed, known),
             alive=part.alive,
             owners=[keys_path(self._settings.ops.control.path, shard) for shard in range(self._of)],
             others={

@@ -10,6 +10,7 @@ from pathlib import Path
 from mqcd.core.ports import Tokens, UsedRates
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.net.shared.balance import Balance, Mailboxes
+from mqcd.submit.auth.failures import Failures
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +29,7 @@ class Role:
     """What all have used of the rates of delivery."""
     quotas: UsedRates
     """What all have used of the quotas of listeners."""
-    failures: UsedRates
+    failures: Failures
     """Failed logins at all."""
     alive: int
     """Descriptor: `supervisor.Part.alive`."""

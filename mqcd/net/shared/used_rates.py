@@ -3,7 +3,8 @@
 For each rate one number lies in memory that all have mapped: the time at which all that was used has been
 regained. To use some of the rate is to move that time on. Writers take turns by a lock that the kernel
 gives up when its holder ends. A place whose time has passed is free for another rate. Where all places for a
-name are taken, it shares one of another: then less goes than allowed, never more.
+name are taken, it shares one of another: then less goes than allowed, never more. Which places those are, a
+secret decides: nobody can choose names that crowd out another.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ import fcntl
 import hashlib
 import mmap
 import os
+import secrets
 from collections.abc import Iterator
 
 PLACES = 1 << 14
 _NEAR = 16
 """Places that one name may take."""
 _OCTETS = 16
+"""Of a place; so many before the first are the secret."""
 
 
 def make(places: int = PLACES) -> int:
     """A descriptor to be inherited by all processes; memory is needed for places in use. Raises OSError."""
     fd = os.memfd_create("mqcd-rates", os.MFD_CLOEXEC)
-    os.ftruncate(fd, places * _OCTETS)
+    os.write(fd, secrets.token_bytes(_OCTETS))
+    os.ftruncate(fd, _OCTETS + places * _OCTETS)
     return fd
 
 
@@ -32,16 +36,18 @@ class UsedRates:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._numbers = memoryview(mmap.mmap(fd, 0)).cast("Q")
+        octets = memoryview(mmap.mmap(fd, 0))
+        self._secret = bytes(octets[:_OCTETS])
+        self._numbers = octets[_OCTETS:].cast("Q")
         self._count = len(self._numbers) // 2
 
     def ahead(self, name: str, now: int) -> int:
         """How long it takes until all that was used of a rate is regained, in ns."""
-        return max(self._numbers[self._find(_key(name), now) + 1] - now, 0)
+        return max(self._numbers[self._find(self._key(name), now) + 1] - now, 0)
 
     def use(self, name: str, ns: int, now: int) -> None:
         """Use as much as is regained in `ns`."""
-        key = _key(name)
+        key = self._key(name)
         numbers = self._numbers
         fcntl.lockf(self._fd, fcntl.LOCK_EX, 1)
         try:
@@ -54,7 +60,7 @@ class UsedRates:
 
     def give_back(self, name: str, ns: int) -> None:
         """Undo such a use; what has been counted in another rate's place stays there."""
-        key = _key(name)
+        key = self._key(name)
         numbers = self._numbers
         fcntl.lockf(self._fd, fcntl.LOCK_EX, 1)
         try:
@@ -79,6 +85,6 @@ class UsedRates:
     def _places(self, key: int) -> Iterator[int]:
         return (2 * ((key + step) % self._count) for step in range(_NEAR))
 
-
-def _key(name: str) -> int:
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+    def _key(self, name: str) -> int:
+        digest = hashlib.blake2b(name.encode(), digest_size=8, key=self._secret).digest()
+        return int.from_bytes(digest, "little")

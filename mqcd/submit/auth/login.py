@@ -175,12 +175,13 @@ class Login:
         if check is None or good is None:
             # Counted: or one connection of a flood would ask again as fast as it is answered.
             return Turn(Event.DENIED, _BUSY, bad=True)
+        good = good and self._blocked(check.user) is None
         return self._identified(check.user) if good else self._denied(check.user)
 
     def _context(self) -> Context:
         access, channel = self._access, self.channel
         return Context(
-            find=access.book.find,
+            find=self._find,
             nonce=access.nonce,
             host=access.host,
             bindings=channel.bindings,
@@ -188,13 +189,18 @@ class Login:
             identities=tuple(each for each in channel.identities if each in access.book),
         )
 
+    def _find(self, user: str) -> Credentials:
+        """What a login as this user is compared with: nothing fits while it is blocked, so no mechanism shows
+        which password would."""
+        return self._access.book.find(user if self._blocked(user) is None else "")
+
     def _turn(self, step: Step) -> Turn:
         match step:
             case Challenge():
                 return Turn(Event.CHALLENGE, octets=challenge_line(step))
             case Check():
-                if self._blocked(step.user):
-                    return self._refused(Event.DENIED, _USER_BLOCKED, step.user)
+                if blocked := self._blocked(step.user):
+                    return blocked
                 self.checking = step
                 return Turn(Event.CHECK)
             case Success():
@@ -206,21 +212,29 @@ class Login:
             case Failure():
                 return Turn(Event.DENIED, _MALFORMED, bad=True)
 
-    def _blocked(self, user: str) -> bool:
-        return self._access.failures.user_blocked(self._client, user, self._access.now())
+    def _blocked(self, user: str) -> Turn | None:
+        """The refusal where failures of the client, or of the user, forbid this login now."""
+        failures, now = self._access.failures, self._access.now()
+        if failures.client_blocked(self._client, now):
+            return self._refused(Event.CLOSE, _TOO_MANY, user)
+        if failures.user_blocked(self._client, user, now):
+            return self._refused(Event.DENIED, _USER_BLOCKED, user)
+        return None
 
     def _identified(self, user: str) -> Turn:
-        if user not in self._access.book:
+        access = self._access
+        if user not in access.book:
             # Removed while the password was compared.
             return self._denied(user)
-        if self._blocked(user):
-            return self._refused(Event.DENIED, _USER_BLOCKED, user)
-        self._access.failures.succeeded(self._client, user)
+        access.failures.succeeded(self._client, user, access.now())
         self.user = user
         return Turn(Event.IDENTIFIED, _OK)
 
     def _denied(self, user: str) -> Turn:
         access = self._access
+        # As to a right password: the replies to attempts that were under way must not differ.
+        if blocked := self._blocked(user):
+            return blocked
         access.failures.failed(self._client, user, access.now(), trusted=self._trusted)
         self._failed += 1
         if self._failed >= MOST_IN_SESSION:

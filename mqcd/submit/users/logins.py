@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from mqcd.core.ports import UsedRates as UsedRatesPort
 from mqcd.net.shared.used_rates import UsedRates, make
 from mqcd.submit.auth.failures import PLACES, Failures
 from mqcd.submit.users.checking import Checker
@@ -15,16 +14,16 @@ from mqcd.submit.users.directory import Directory
 class Logins:
     """One for a process."""
 
-    def __init__(self, used: UsedRatesPort | None = None) -> None:
-        """`used`: what failures are counted in, None = here alone."""
-        self._used = used
+    def __init__(self, failures: Failures | None = None) -> None:
+        """`failures`: those of all processes, None = they are counted here alone."""
+        self._failures = failures
         self._checker = Checker()
         self._directories: dict[Path, Directory] = {}
 
     @cached_property
     def failures(self) -> Failures:
         """Who has failed to log in."""
-        return Failures(self._used or UsedRates(make(PLACES)))
+        return self._failures or Failures(UsedRates(make(PLACES)), UsedRates(make(PLACES)))
 
     def directory(self, path: Path) -> Directory:
         """The users in this file, the same for all listeners; empty until it is loaded."""

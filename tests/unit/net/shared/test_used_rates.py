@@ -57,6 +57,15 @@ def test_names_without_a_place_share_one() -> None:
     os.close(fd)
 
 
+def test_nobody_can_tell_which_names_share_a_place(fd: int) -> None:
+    other = used_rates.make()
+    for each in (fd, other):
+        UsedRates(each).use("lane a", S, S)
+    places = [os.pread(each, os.fstat(each).st_size, 16) for each in (fd, other)]
+    assert places[0] != places[1]
+    os.close(other)
+
+
 def test_a_place_outlives_its_user(fd: int) -> None:
     pid = os.fork()
     if not pid:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,10 @@ from tests.unit.submit.support import server
 EHLO = "EHLO client.example"
 OURS = "user@example.com"
 TLS = Channel(tls="TLSv1.3", bindings={"tls-server-end-point": b"hash"})
+
+
+def counted() -> Failures:
+    return Failures(UsedRates(make()), UsedRates(make()))
 
 
 class Users:
@@ -59,7 +65,7 @@ class Desk:
         **settings: Any,
     ) -> None:
         self.refusals: list[Refusal] = []
-        self.failures = failures or Failures(UsedRates(make()))
+        self.failures = failures or counted()
         made = server(**settings)
         access = Access(
             types=types,
@@ -216,7 +222,7 @@ def test_mandatory_login_comes_before_mail() -> None:
 
 
 def test_failures_end_a_session_and_then_block_the_client() -> None:
-    failures = Failures(UsedRates(make()))
+    failures = counted()
     desk = Desk(failures=failures)
     for number in range(MOST_OF_CLIENT):
         if number % MOST_IN_SESSION == 0:
@@ -231,12 +237,56 @@ def test_failures_end_a_session_and_then_block_the_client() -> None:
 
 
 def test_a_user_that_is_guessed_at_is_blocked_for_strangers() -> None:
-    failures = Failures(UsedRates(make()))
+    failures = counted()
     Desk(failures=failures, client="198.51.100.1").say(EHLO, GOOD)
     for number in range(MOST_OF_USER):
         failures.failed(f"203.0.113.{number}", "user", 1)
     assert Desk(failures=failures).say(EHLO, GOOD).startswith("454 4.7.0 ")
     assert Desk(failures=failures, client="198.51.100.1").say(EHLO, GOOD).startswith("235 ")
+
+
+def scram(desk: Desk, password: str) -> Callable[[], str]:
+    """Begin an exchange; the call gives the reply to its proof."""
+    client = ScramClient("user", password)
+    first = desk.say(EHLO, f"AUTH SCRAM-SHA-256 {encoded(client.first())}")
+    return lambda: desk.say(encoded(client.final(b64decode(first[4:]))))
+
+
+def cram_md5(desk: Desk, password: str) -> Callable[[], str]:
+    challenge = b64decode(desk.say(EHLO, "AUTH CRAM-MD5")[4:])
+    digest = hmac.new(password.encode(), challenge, "md5").hexdigest()
+    return lambda: desk.say(encoded(f"user {digest}"))
+
+
+def plain(desk: Desk, password: str) -> Callable[[], str]:
+    def checked() -> str:
+        return desk.dialogue.checked(password == "pencil").decode()
+
+    desk.dialogue.command(EHLO.encode())
+    desk.dialogue.command(f"AUTH PLAIN {encoded(f'{chr(0)}user{chr(0)}{password}')}".encode())
+    return checked
+
+
+@pytest.mark.parametrize("begin", [scram, cram_md5, plain])
+@pytest.mark.parametrize("password", ["pencil", "guess"])
+@pytest.mark.parametrize(("name", "code"), [("client", "421 4.7.0 "), ("user", "454 4.7.0 ")])
+def test_no_exchange_that_a_block_meets_shows_which_password_is_right(
+    begin: Callable[[Desk, str], Callable[[], str]], password: str, name: str, code: str
+) -> None:
+    desk = Desk()
+    end = begin(desk, password)
+    for number in range(MOST_OF_USER):
+        client, user = ("192.0.2.1", "") if name == "client" else (f"203.0.113.{number}", "user")
+        desk.failures.failed(client, user, 1)
+    assert end().startswith(code)
+    assert desk.dialogue.user == ""
+
+
+def test_guesses_at_its_user_keep_no_certificate_out() -> None:
+    desk = Desk(channel=Channel(tls="TLSv1.3", identities=("user",)))
+    for number in range(MOST_OF_USER):
+        desk.failures.failed(f"203.0.113.{number}", "user", 1)
+    assert desk.say(EHLO, "AUTH EXTERNAL =").startswith("235 ")
 
 
 def test_a_check_that_cannot_be_made_is_temporary() -> None:
