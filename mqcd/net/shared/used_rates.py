@@ -14,7 +14,9 @@ import hashlib
 import mmap
 import os
 import secrets
+import weakref
 from collections.abc import Iterator
+from typing import Self
 
 PLACES = 1 << 14
 _NEAR = 16
@@ -40,6 +42,13 @@ class UsedRates:
         self._secret = bytes(octets[:_OCTETS])
         self._numbers = octets[_OCTETS:].cast("Q")
         self._count = len(self._numbers) // 2
+
+    @classmethod
+    def alone(cls, places: int = PLACES) -> Self:
+        """One that no other process shares. Raises OSError."""
+        made = cls(make(places))
+        weakref.finalize(made, os.close, made._fd)
+        return made
 
     def ahead(self, name: str, now: int) -> int:
         """How long it takes until all that was used of a rate is regained, in ns."""

@@ -30,7 +30,7 @@ from mqcd.config.settings import (
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.ports import UsedRates as UsedRatesPort
-from mqcd.net.shared.used_rates import UsedRates, make
+from mqcd.net.shared.used_rates import UsedRates
 from mqcd.submit.auth.login import Access
 from mqcd.submit.auth.senders import Senders
 from mqcd.submit.checks.listed import BadList
@@ -155,7 +155,7 @@ class Rulemaking:
         return book
 
     def _make_quotas(self) -> Quotas:
-        self._rates = self._rates or UsedRates(make())
+        self._rates = self._rates or UsedRates.alone()
         return Quotas(self.server, self._listener, self._rates, self._places, self._clock.monotonic)
 
     def _make_rules(self, server: ServerSettings, policy: RelayPolicy) -> Rules:

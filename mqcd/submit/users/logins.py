@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from mqcd.net.shared.used_rates import UsedRates, make
+from mqcd.net.shared.used_rates import UsedRates
 from mqcd.submit.auth.failures import PLACES, Failures
 from mqcd.submit.users.checking import Checker
 from mqcd.submit.users.directory import Directory
@@ -23,7 +23,7 @@ class Logins:
     @cached_property
     def failures(self) -> Failures:
         """Who has failed to log in."""
-        return self._failures or Failures(UsedRates(make(PLACES)), UsedRates(make(PLACES)))
+        return self._failures or Failures(UsedRates.alone(PLACES), UsedRates.alone(PLACES))
 
     def directory(self, path: Path) -> Directory:
         """The users in this file, the same for all listeners; empty until it is loaded."""

@@ -66,6 +66,15 @@ def test_nobody_can_tell_which_names_share_a_place(fd: int) -> None:
     os.close(other)
 
 
+def test_what_is_not_shared_leaves_no_descriptor() -> None:
+    before = os.listdir("/proc/self/fd")
+    made = UsedRates.alone()
+    made.use("lane a", S, S)
+    assert made.ahead("lane a", S) == S
+    del made
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_a_place_outlives_its_user(fd: int) -> None:
     pid = os.fork()
     if not pid:

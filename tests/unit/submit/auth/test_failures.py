@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
 import pytest
 
 from mqcd.core.clients import WINDOW_MS
-from mqcd.net.shared.used_rates import UsedRates, make
+from mqcd.net.shared.used_rates import UsedRates
 from mqcd.submit.auth.failures import KNOWN_MS, MOST_OF_CLIENT, MOST_OF_USER, Failures
 
 ONE = WINDOW_MS // MOST_OF_CLIENT
@@ -19,11 +16,8 @@ Tables = tuple[UsedRates, UsedRates]
 
 
 @pytest.fixture
-def tables() -> Iterator[Tables]:
-    descriptors = make(), make()
-    yield UsedRates(descriptors[0]), UsedRates(descriptors[1])
-    for each in descriptors:
-        os.close(each)
+def tables() -> Tables:
+    return UsedRates.alone(), UsedRates.alone()
 
 
 @pytest.fixture

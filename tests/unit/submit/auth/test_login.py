@@ -13,7 +13,7 @@ import pytest
 from mqcd.config.settings import AuthType, ListenerSslSettings, SenderRightSettings
 from mqcd.core.ports import Refusal
 from mqcd.core.smtp.reply import Reply
-from mqcd.net.shared.used_rates import UsedRates, make
+from mqcd.net.shared.used_rates import UsedRates
 from mqcd.submit.auth.failures import MOST_OF_CLIENT, MOST_OF_USER, Failures
 from mqcd.submit.auth.login import MOST_IN_SESSION, Access
 from mqcd.submit.auth.senders import Senders
@@ -34,7 +34,7 @@ TLS = Channel(tls="TLSv1.3", bindings={"tls-server-end-point": b"hash"})
 
 
 def counted() -> Failures:
-    return Failures(UsedRates(make()), UsedRates(make()))
+    return Failures(UsedRates.alone(), UsedRates.alone())
 
 
 class Users:
