@@ -61,11 +61,13 @@ def add(
     no_report: bool,
     as_json: bool,
     **given: Any,
-) -> None:
+) -> int:
     """Add a rule. ACTION is hold, suspend, slow or bounce.
 
     Mail that waits comes under it as well as mail that comes later.
     """
+    from mqcd.cli.queue.resolving import report_unrouted
+
     if span is not None and until is not None:
         raise click.UsageError("say --for or --until, and not both")
     fields = {name: value for name, value in given.items() if value is not None}
@@ -73,15 +75,20 @@ def add(
     if no_report:
         fields["report"] = False
     done = _post(_control(place), "/v1/rules", fields)
+    left_out = done.get("left_out", ())
+    for each in left_out:
+        click.echo(each, err=True)
+    report_unrouted(done.get("unrouted", 0))
     if as_json:
         click.echo(json_line(done), nl=False)
-        return
+        return 1 if left_out else 0
     for each in done.get("sample", ()):
         click.echo(f"{each['spid']}/{each['qid']}  {each['area']}  <{each['sender']}> -> {each['recipient']}")
     if done["rule"] is None:
         click.echo(f"waiting mail that comes under it: {done['matched']}")
     else:
         click.echo(f"{_line(done['rule'])}\nto end it: mqcd rule cancel {done['rule']['id']}")
+    return 1 if left_out else 0
 
 
 @rule.command(short_help="End a rule.")

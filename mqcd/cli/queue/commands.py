@@ -16,6 +16,7 @@ from mqcd.cli.upkeep import drop_to_owner, need_access
 
 if TYPE_CHECKING:
     from mqcd.cli.queue.oldest import Oldest
+    from mqcd.core.selecting.live import Origins
     from mqcd.core.selecting.selection import Selection
     from mqcd.core.selecting.where import Where
     from mqcd.daemon.control.view import View
@@ -141,12 +142,13 @@ def _stat_by(place: Place, by: str, as_json: bool) -> int:
 
     now = SystemClock().now()
     sites: Mapping[str, str] = {}
+    origins: Origins = ()
     if by == "destination":
         from mqcd.cli.queue.resolving import sites_at
 
-        sites = sites_at(place)
+        sites, origins = sites_at(place)
     with open_queue(place) as snapshot:
-        shape = shape_of(snapshot, by, now, sites)
+        shape = shape_of(snapshot, by, now, sites, origins)
     if as_json:
         sys.stdout.write("".join(shape_lines(shape)))
     else:

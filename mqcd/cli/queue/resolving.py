@@ -13,6 +13,7 @@ import click
 from mqcd.cli.options import Place
 
 if TYPE_CHECKING:
+    from mqcd.core.selecting.live import Origins
     from mqcd.core.selecting.selection import Selection
     from mqcd.deliver.routing.router import Router
 
@@ -35,11 +36,12 @@ def report_unrouted(domains: int) -> None:
         click.echo(f"{domains} domains have no route now: their mail is of no site", err=True)
 
 
-def sites_at(place: Place) -> Mapping[str, str]:
-    """The sites of the mail in a queue, by lane key."""
+def sites_at(place: Place) -> tuple[Mapping[str, str], Origins]:
+    """The sites of the mail in a queue, by lane key and by origin."""
     from mqcd.daemon.control.resolving import sites_of
 
-    return asyncio.run(sites_of(_router(place), lane_keys(place)))
+    router = _router(place)
+    return asyncio.run(sites_of(router, lane_keys(place))), router.origins
 
 
 def _router(place: Place) -> Router:

@@ -24,7 +24,9 @@ from mqcd.core.display import ago, printable, size
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.model import Area
+from mqcd.core.selecting.live import Origins
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.selecting.where import Where
 from mqcd.queue.format import record
 from mqcd.queue.reading.shards import Snapshots
 
@@ -89,14 +91,24 @@ class Shape:
         return iter(sorted(self.rows.items(), key=lambda item: (-item[1].total, item[0])))
 
 
-def shape_of(snapshot: Snapshots | View, by: str, now: int, sites: Mapping[str, str]) -> Shape:
-    """Count all recipients. `by`: destination, domain, reply or age; `sites`: those of the domains. Raises
-    StoreBusy."""
+def shape_of(
+    snapshot: Snapshots | View, by: str, now: int, sites: Mapping[str, str], origins: Origins
+) -> Shape:
+    """Count all recipients. `by`: destination, domain, reply or age; `sites`: those of the domains, for mail
+    that none of `origins` takes. Raises StoreBusy."""
     shape = Shape(by, _AREAS if by == "age" else _AGES)
     if by == "age":
         shape.rows = {age: Row([0] * len(_AREAS)) for age in _AGES}
     glimpse = _GLIMPSES[by]
-    for batch in snapshot.project(Selection(), lambda text, _begun: glimpse(record.halves(text))):
+    tests = [(Where(each, now).on(_reader), site) for each, site in origins] if by == "destination" else []
+
+    def glimpsed(text: str, _begun: bool) -> Glimpse:
+        own = record.halves(text)
+        found = glimpse(own)
+        site = next((site for fits, site in tests if fits(own)), None)
+        return found if site is None else (found[0], site, *found[2:])
+
+    for batch in snapshot.project(Selection(), glimpsed):
         for area, name, received, octets, reply in batch:
             age = bisect_right(_BOUNDS, now - received)
             name = sites.get(name) or name
@@ -108,17 +120,28 @@ def shape_of(snapshot: Snapshots | View, by: str, now: int, sites: Mapping[str, 
     return shape
 
 
+def _reader(path: str) -> Callable[[list[str]], str]:
+    """Reads from a line's halves what an origin is known by."""
+    name = path.rpartition(".")[2]
+    own = {"address": lambda own: own[11], "route": _route}
+    return own.get(name, lambda own: str(getattr(_shared(own[-1]), name)))
+
+
+def _route(own: list[str]) -> str:
+    return own[13].partition(" ")[0]
+
+
 def _glimpse(own: list[str], name: str) -> Glimpse:
     try:
-        received = _received(own[-1])
+        received = int(_shared(own[-1]).received)
         return record.area_of(own[2]).value, name, received, int(own[4]), own[10]
     except (ValueError, KeyError) as error:
         raise DecodeError(f"record line holds a field that cannot be: {own!r:.120}") from error
 
 
 @lru_cache(maxsize=1024)
-def _received(part: str) -> int:
-    return int(record.shared_fields(part).received)
+def _shared(part: str) -> record.Fields:
+    return record.shared_fields(part)
 
 
 def _by_domain(own: list[str]) -> Glimpse:
@@ -130,7 +153,7 @@ def _by_reply(own: list[str]) -> Glimpse:
 
 
 _GLIMPSES: dict[str, Callable[[list[str]], Glimpse]] = {
-    "destination": lambda own: _glimpse(own, own[13].partition(" ")[0] or domain_of(own[11])),
+    "destination": lambda own: _glimpse(own, _route(own) or domain_of(own[11])),
     "domain": _by_domain,
     "reply": _by_reply,
     "age": lambda own: _glimpse(own, ""),

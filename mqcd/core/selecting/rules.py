@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from mqcd.core.address import normal_domain
 from mqcd.core.model import Action, Batch, Recipient, Word
 from mqcd.core.queueing.amendment import last_action
-from mqcd.core.selecting.where import All, AnyOf, Compare, Node, Not, Predicate, Where
+from mqcd.core.selecting.where import AnyOf, Compare, Node, Not, Predicate, Where, all_of
 from mqcd.core.selecting.where_fields import IN, site_name
 
 SITE = "site"
@@ -110,14 +110,15 @@ class StandingRule:
 
 def where_of_batch(rule: StandingRule, standing: Iterable[StandingRule]) -> Where:
     """What the batch of a new rule changes beside others that stand: no bounce ends mail that is held, or
-    that a hold selects or may select once its site is known."""
-    if rule.action is not RuleAction.BOUNCE:
-        return rule.where
-    holds = [each for each in standing if each.action is RuleAction.HOLD and not each.ended(rule.at)]
-    parts = [rule.where.root, _NOT_KEPT, *(Not(each.where.root) for each in holds)]
-    if not all(each.of_records for each in holds):
+    that a hold selects; and nothing that one of these may judge otherwise once its site is known."""
+    parts = [rule.where.root]
+    holds: list[StandingRule] = []
+    if rule.action is RuleAction.BOUNCE:
+        holds = [each for each in standing if each.action is RuleAction.HOLD and not each.ended(rule.at)]
+        parts += [_NOT_KEPT, *(Not(each.where.root) for each in holds)]
+    if not all(each.of_records for each in (rule, *holds)):
         parts.append(Compare(SITE, "~", ("*",)))
-    return replace(rule.where, root=All(tuple(parts)))
+    return replace(rule.where, root=all_of(*parts))
 
 
 class Subject(NamedTuple):

@@ -1,7 +1,7 @@
 """Selections by `site` and `zone`: they become selections by what records have, as mail is routed now.
 
 One rule for commands on files and for a running server; `core.selecting.live` has its words, the router of
-delivery decides. Relays that a sender chooses are left out, for a site belongs to a domain here.
+delivery decides.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def resolved(selection: Selection, router: Router, keys: Keys) -> Resolved
     if live.SITE not in where.fields:
         return Resolved(selection=replace(selection, where=where))
     sites = await sites_of(router, await keys())
-    where = live.resolved(where, sites=sites)
+    where = live.resolved(where, sites=sites, origins=router.origins)
     unrouted = sum(not site for site in sites.values())
     return Resolved(selection=replace(selection, where=where), unrouted=unrouted)
 

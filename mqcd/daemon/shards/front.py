@@ -356,7 +356,7 @@ class Front:
         if fields_in(request).get("dry_run") is not True:
             return await self._change_rules(request, given)
         replies = await self._ask_all(_passed_on(request, request.body))
-        return merging.batch(_values(replies, whole=True))
+        return {**merging.batch(_values(replies)), **_left_out(replies)}
 
     async def _change_rules(self, request: Request, _: Given) -> object:
         """One shard changes the file of all; the others then take it up."""

@@ -31,12 +31,13 @@ from mqcd.config.settings import (
     ZoneMatchSettings,
     ZoneSettings,
 )
-from mqcd.core.address import fits_name, sent_by
+from mqcd.core.address import fits_name
 from mqcd.core.model import Envelope
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.selecting.rules import StandingRule
+from mqcd.deliver.routing.conditions import Mail, tested
 from mqcd.deliver.routing.routing import Destination
-from mqcd.deliver.routing.zones import conditions
+from mqcd.deliver.routing.zones import conditions, taken_by
 from mqcd.deliver.smtp.auth import Login
 
 MOST_SLOWED = 10_000
@@ -178,6 +179,7 @@ class Policies:
         self._zones = settings.zones
         self.zones = conditions(settings.zones)
         """By name the condition on the mail of each zone."""
+        self._taken = [(zone.name, tested(taken_by(zone))) for zone in settings.zones]
         self._destinations = settings.destinations
         client = settings.client
         base = Policy(
@@ -192,10 +194,8 @@ class Policies:
 
     def zone_of(self, envelope: Envelope, domain: str) -> str:
         """The name of the zone that takes a recipient of `domain` (in comparable form); "" = none."""
-        for zone in self._zones:
-            if any(_fits(match, zone.name, envelope, domain) for match in zone.matches):
-                return zone.name
-        return ""
+        mail = Mail(envelope, domain)
+        return next((name for name, takes in self._taken if takes(mail)), "")
 
     def one_zone(self, domain: str) -> bool:
         """Whether all mail for a domain goes by the same zone, from any sender and client."""
@@ -310,16 +310,6 @@ def _divided(policy: Policy, processes: int) -> Policy:
 
 def _with_delays(schedule: RetrySchedule, delays: tuple[int, ...]) -> RetrySchedule:
     return replace(schedule, delays=delays) if delays else schedule
-
-
-def _fits(match: ZoneMatchSettings, zone: str, envelope: Envelope, domain: str) -> bool:
-    return (
-        (not match.header or envelope.zone == zone)
-        and (not match.listener or envelope.listener in match.listener)
-        and (not match.user or envelope.user in match.user)
-        and _fits_domain(match, domain)
-        and (not match.sender or sent_by(match.sender, envelope.sender))
-    )
 
 
 def _fits_domain(match: ZoneMatchSettings, domain: str) -> bool:

@@ -78,13 +78,20 @@ class Router:
         """By name the condition on the mail of each zone; "" is mail that no zone takes."""
         return self._policies.zones
 
+    @property
+    def origins(self) -> Sequence[tuple[Node, str]]:
+        """The condition on the mail that goes by a relay for its origin, and its site: the first one that
+        fits counts."""
+        return [(node, site_name(relay.name)) for node, relay in self._relays.origins]
+
     async def site(self, key: str) -> str:
-        """The site of mail with this lane key, as a condition compares it; "" without a route now. Relays
-        that a sender chooses are left out."""
+        """The site of mail with this lane key that none of `origins` takes, as a condition compares it; ""
+        without a route now."""
         if is_hop(key):
             return site_name(self._named(key).name)
-        hop, _ = await self.trace(Envelope(spid=0, sender="", received=self._clock.now()), key)
-        return site_name(hop.destination.name) if isinstance(hop, Hop) else ""
+        relay = self._relays.of_domain(key)
+        route = await self.find(key) if relay is None else relay[0]
+        return site_name(route.name) if isinstance(route, Destination) else ""
 
     async def trace(self, envelope: Envelope, domain: str) -> tuple[Hop | Unroutable, Rule]:
         """Where a recipient's mail goes, and by which rule."""
@@ -116,8 +123,13 @@ class Router:
         return hop(hop_.destination, policy, hop_.sole and rule.of_destinations)
 
     def sites(self) -> Mapping[str, str]:
-        """By lane key, the site of its mail, where that is known without DNS."""
-        return {domain: site_name(each.destination.name) for (_, domain), each in self._hops.items()}
+        """As `site` by lane key, where that is known without DNS."""
+        chosen = {relay for _, relay in self._relays.origins}
+        found = {key: each.destination for (_, key), each in self._hops.items()}
+        relays = {key: self._relays.of_domain(key) for key in found if not is_hop(key)}
+        own = {key: relay[0] for key, relay in relays.items() if relay is not None}
+        known = {key: each for key, each in found.items() if is_hop(key) or each not in chosen}
+        return {key: site_name(each.name) for key, each in (known | own).items()}
 
     async def source(self, hop: Hop, host: str, turn: int) -> str:
         """The address that a new connection to a host comes from; "" = the system's choice, or not known."""

@@ -13,18 +13,21 @@ only; then the first in the file.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 from random import Random
 
 from mqcd.config.settings import AuthSettings, Network, RelaySettings, SslSettings
-from mqcd.core.address import literal_ip, sent_by
+from mqcd.core.address import literal_ip
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Envelope
 from mqcd.core.ports import MxHost
+from mqcd.core.selecting.live import unrouted
+from mqcd.core.selecting.where import Node, all_of
 from mqcd.core.smtp.reply import Reply
+from mqcd.deliver.routing.conditions import Mail, among, sent_by, tested, whole
 
 NO_LOGIN = AuthSettings()
 NO_SSL = SslSettings()
@@ -72,55 +75,55 @@ class Rule(Enum):
     OPERATOR = "chosen by an operator"
 
 
-@dataclass(frozen=True, slots=True)
-class _ByOrigin:
-    """A relay that a message's origin chooses."""
-
-    relay: Destination
-    senders: Sequence[str]
-    networks: Sequence[Network]
-    domains: frozenset[str]
-
-    def rank(self, sender: str, client: str, domain: str) -> int:
-        """The precedence of the match; 0 = no match."""
-        if self.networks and not within(self.networks, client):
-            return 0
-        if self.domains and domain not in self.domains:
-            return 0
-        if not self.senders:
-            return 1
-        whole = [each for each in self.senders if "@" in each or each == "<>"]
-        return 3 if sent_by(whole, sender) else 2 if sent_by(self.senders, sender) else 0
+def _origins(entry: RelaySettings) -> Iterator[tuple[int, Node]]:
+    """The conditions on the mail that a relay takes for its origin, and how exactly each names it."""
+    parts = [unrouted(), *among("client", entry.sendernets), *among("domain", entry.destdomains)]
+    if not entry.senders and entry.sendernets:
+        yield 1, all_of(*parts)
+    exact = whole(entry.senders)
+    for rank, wanted in (3, exact), (2, [each for each in entry.senders if each not in exact]):
+        if wanted:
+            yield rank, all_of(*sent_by(wanted), *parts)
 
 
 class Relays:
     """The configured next hops."""
 
     def __init__(self, entries: Iterable[RelaySettings]) -> None:
-        self._by_origin: list[_ByOrigin] = []
+        self._reach: list[Collection[str]] = []
+        """The domains of each relay that an origin chooses; none = all."""
         self._by_domain: dict[str, Destination] = {}
         self._default: Destination | None = None
         self._by_name: dict[str, Destination] = {}
         namesakes: dict[str, list[Destination]] = {}
+        ranked: list[tuple[int, Node, Destination]] = []
         for entry in entries:
             relay = _named_apart(_relay(entry), namesakes)
             self._by_name.setdefault(f"{entry.address.host}:{entry.address.port}", relay)
             if entry.senders or entry.sendernets:
-                domains = frozenset(entry.destdomains)
-                self._by_origin.append(_ByOrigin(relay, entry.senders, entry.sendernets, domains))
+                self._reach.append(frozenset(entry.destdomains))
+                ranked += [(*each, relay) for each in _origins(entry)]
             elif entry.destdomains:
                 self._by_domain.update(dict.fromkeys(entry.destdomains, relay))
             else:
                 self._default = relay
+        ranked.sort(key=lambda each: -each[0])
+        self.origins = [(node, relay) for _, node, relay in ranked]
+        """The mail that goes by a relay for its origin, and the relay: the first one that fits counts."""
+        self._tests = [(tested(node), relay) for node, relay in self.origins]
 
     def by_origin(self, domain: str) -> bool:
         """Whether mail for a domain may go by different relays, depending on where it comes from."""
-        return any(not each.domains or domain in each.domains for each in self._by_origin)
+        return any(not domains or domain in domains for domains in self._reach)
 
     def find(self, envelope: Envelope, domain: str) -> tuple[Destination, Rule] | None:
         """The relay for a recipient domain in comparable form, and why; None = ask DNS."""
-        if self._by_origin and (chosen := self._chosen(envelope, domain)) is not None:
-            return chosen, Rule.SENDER
+        mail = Mail(envelope, domain)
+        chosen = next((relay for fits, relay in self._tests if fits(mail)), None)
+        return self.of_domain(domain) if chosen is None else (chosen, Rule.SENDER)
+
+    def of_domain(self, domain: str) -> tuple[Destination, Rule] | None:
+        """The same for mail that its origin gives none."""
         own = self._by_domain.get(domain)
         if own is not None:
             return own, Rule.DOMAIN
@@ -135,11 +138,6 @@ class Relays:
             port=int(port),
             relay=True,
         )
-
-    def _chosen(self, envelope: Envelope, domain: str) -> Destination | None:
-        ranks = [each.rank(envelope.sender, envelope.client, domain) for each in self._by_origin]
-        best = max(ranks)
-        return self._by_origin[ranks.index(best)].relay if best else None
 
 
 def _relay(entry: RelaySettings) -> Destination:

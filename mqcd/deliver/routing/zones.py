@@ -1,4 +1,4 @@
-"""Which mail each zone takes, as conditions on records: `Policies.zone_of` for selections. Pure."""
+"""Which mail each zone takes, as conditions on records: for delivery and for selections. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from mqcd.config.settings import ZoneMatchSettings, ZoneSettings
 from mqcd.core.address import normal_domain
 from mqcd.core.selecting.live import unrouted
 from mqcd.core.selecting.where import EVERYTHING, Compare, Node, Not, all_of, any_of
-from mqcd.core.selecting.where_fields import IN
-
-_SPECIAL = "*?["
+from mqcd.deliver.routing.conditions import among, sent_by
 
 
 def conditions(zones: Sequence[ZoneSettings]) -> Mapping[str, Node]:
@@ -18,19 +16,24 @@ def conditions(zones: Sequence[ZoneSettings]) -> Mapping[str, Node]:
     found: dict[str, Node] = {}
     before: list[Node] = []
     for zone in zones:
-        own = any_of(*(_fits(match, zone.name) for match in zone.matches))
+        own = taken_by(zone)
         found[zone.name] = all_of(own, *map(Not, before))
         before.append(own)
     return {**found, "": all_of(*map(Not, before)) if before else EVERYTHING}
 
 
+def taken_by(zone: ZoneSettings) -> Node:
+    """The condition on the mail that a zone takes where none before it does."""
+    return any_of(*(_fits(match, zone.name) for match in zone.matches))
+
+
 def _fits(match: ZoneMatchSettings, zone: str) -> Node:
     parts = [
         *([Compare("header-zone", "=", (zone,))] if match.header else ()),
-        *([Compare("listener", IN, match.listener)] if match.listener else ()),
-        *([Compare("user", IN, match.user)] if match.user else ()),
+        *among("listener", match.listener),
+        *among("user", match.user),
         *([_domain(match.domain)] if match.domain else ()),
-        *([any_of(*map(_sender, match.sender))] if match.sender else ()),
+        *sent_by(match.sender),
     ]
     return all_of(*parts) if parts else EVERYTHING
 
@@ -42,15 +45,4 @@ def _domain(patterns: Sequence[str]) -> Node:
     below = [Compare("domain", "~", (each,)) for each in names if each.startswith("*.")]
     exact = tuple(each for each in names if not each.startswith("*."))
     # Mail with a next hop of an operator's choice goes by that hop, which none of these names.
-    return all_of(any_of(*below, *([Compare("domain", IN, exact)] if exact else ())), unrouted())
-
-
-def _sender(wanted: str) -> Node:
-    if wanted == "<>":
-        return Compare("sender", "=", ("",))
-    local, _, domain = wanted.rpartition("@")
-    at_domain = Compare("sender-domain", "=", (normal_domain(domain),))
-    if not local:
-        return at_domain
-    quoted = "".join(f"[{each}]" if each in _SPECIAL else each for each in local)
-    return all_of(at_domain, Compare("sender", "~", (f"{quoted}@*",)))
+    return all_of(any_of(*below, *among("domain", exact)), unrouted())

@@ -4,9 +4,10 @@ The first zone in the file's order counts that has a match which names a header 
 known here: header, sender, listener, user. Domains belong to recipients and are looked at when each is
 sent; a match that also names domains then still has to fit there.
 
-Names are compared without regard to case; so are values, unfolded and each run of white space taken as
-one space, octets beyond ASCII as UTF-8, encoded words (RFC 2047) as they stand. A field that comes
-several times fits if one of its values does. At most `MAX_SECTION` octets are looked at, each once.
+Names, listeners and users are compared without regard to case; so are values, unfolded and each run of
+white space taken as one space, octets beyond ASCII as UTF-8, encoded words (RFC 2047) as they stand. A field
+that comes several times fits if one of its values does. At most `MAX_SECTION` octets are looked at, each
+once.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _has(fields: Mapping[str, Sequence[str]], header: str) -> bool:
 
 def _fits(match: ZoneMatchSettings, sender: str, listener: str, user: str) -> bool:
     return (
-        (not match.listener or listener in match.listener)
-        and (not match.user or user in match.user)
+        (not match.listener or listener.lower() in map(str.lower, match.listener))
+        and (not match.user or user.lower() in map(str.lower, match.user))
         and (not match.sender or sent_by(match.sender, sender))
     )

@@ -91,7 +91,8 @@ class Effects:
     def _selection(self, where: Where) -> Selection:
         """The mail in the queue that it selects, as far as the sites of domains are known."""
         router = self._deliverer.router
-        return Selection(where=live.resolved(where, zones=router.zones, sites=router.sites()))
+        meant = live.resolved(where, zones=router.zones, sites=router.sites(), origins=router.origins)
+        return Selection(where=meant)
 
 
 class Replies:

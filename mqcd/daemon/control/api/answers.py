@@ -201,6 +201,8 @@ RULE_ADDED: Schema = {
         "batch": maybe(TEXT),
         "matched": NUMBER,
         "sample": _SAMPLE,
+        "unrouted": NUMBER,
+        "left_out": array(TEXT),
     },
     "required": ["rule", "batch"],
 }

@@ -57,7 +57,7 @@ class House:
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     """Three messages: one waits, one was deferred, one of two recipients of the third bounced."""
-    conf = write_conf(tmp_path)
+    conf = write_conf(tmp_path, sink='9"/><relay senders="ordered.example" address="127.0.0.1:8')
     settings = settings_of(conf)
     clock = SystemClock()
     options = options_of(settings, schedule_of(settings))
@@ -244,9 +244,11 @@ async def test_stat_counts_ages_by_domain(house: House, capfd: pytest.CaptureFix
 
 async def test_stat_counts_ages_by_destination(house: House, capfd: pytest.CaptureFixture[str]) -> None:
     words = [*house.words, "stat", "--by", "destination", "--json"]
+    await house.put("eve@slow.example", sender="shop@Ordered.example")
     assert await asyncio.to_thread(main, words) == 0
-    [row] = rows(capfd)
+    row, ordered = rows(capfd)
     assert (row["destination"], row["recipients"], row["ages"]["4h"]) == ("127.0.0.1:9", 4, 1)
+    assert (ordered["destination"], ordered["recipients"]) == ("127.0.0.1:8", 1)
 
 
 async def test_stat_counts_by_reply_and_by_age(house: House, capfd: pytest.CaptureFixture[str]) -> None:

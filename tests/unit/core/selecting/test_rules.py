@@ -131,6 +131,13 @@ def test_conditions_on_sites_become_conditions_on_domains() -> None:
     assert parse_where(text, NOW) == resolved(where, sites=sites)
 
 
+def test_the_batch_of_a_rule_leaves_mail_whose_site_is_not_known() -> None:
+    where = where_of_batch(rule("hold", "not site = mx.example"), [])
+    meant = resolved(where, sites={"a.example": "mx.example", "b.example": "mx.other"})
+    chosen = [meant.matches(recipient(address=f"to@{name}.example")) for name in ("a", "b", "unknown")]
+    assert chosen == [False, True, False]
+
+
 def test_a_batch_says_what_the_rule_does() -> None:
     held = rule("hold", reason="why").batch(NOW + 5, HOUR)
     assert held == Batch(id="hold-1", action=Action.HOLD, at=NOW + 5, by="uid:0", reason="why")

@@ -19,7 +19,7 @@ from mqcd.daemon.shards.front import Front
 from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
 from mqcd.net.control.socket_file import ControlSocket
-from mqcd.ops.http.server import Action, Answer, HttpServer, Pages, Request, Search
+from mqcd.ops.http.server import Action, Answer, HttpServer, Pages, Request, Resource, Search
 
 AT = 1_800_000_000_000
 GRACE = 1000
@@ -41,6 +41,9 @@ class Shard:
             "/v1/messages/{spid}": self.message,
             "/v1/messages/{spid}/content": self.content,
             "/v1/batch": Action(self.begin),
+            "/v1/rules": Action(
+                lambda _: self.answer({"rule": None, "matched": len(self.rows), "sample": []})
+            ),
             "/readyz": lambda _: Answer(body=b"ok\n"),
         }
 
@@ -103,6 +106,7 @@ async def served(directory: Path, *shards: Shard | None) -> AsyncIterator[Front]
 
 async def asked(front: Front, path: str, query: str = "", body: bytes = b"", **names: str) -> Answer:
     page = front.for_commands()[path]
+    page = page.post if isinstance(page, Resource) else page
     page = page.page if isinstance(page, Search | Action) else page
     assert callable(page)
     method, uid = "POST" if body else "GET", os.geteuid() + 1
@@ -143,6 +147,15 @@ async def test_a_count_lacks_none(tmp_path: Path) -> None:
         assert json.loads((await asked(front, "/v1/count")).body)["recipients"] == 3
     async with served(tmp_path, Shard([1, 2]), None) as front:
         assert (await asked(front, "/v1/count")).status == 503
+
+
+async def test_a_dry_run_of_a_rule_names_the_shards_it_lacks(tmp_path: Path) -> None:
+    async with served(tmp_path, Shard([1]), None) as front:
+        body = b'{"action": "hold", "where": "age > 0s", "dry_run": true}'
+        answer = await asked(front, "/v1/rules", body=body)
+        value = json.loads(answer.body)
+        assert (answer.status, value["matched"]) == (200, 1)
+        assert value["left_out"][0].startswith("shard 1: ")
 
 
 async def test_a_batch_is_recorded_for_a_shard_out_of_service(tmp_path: Path) -> None:
