@@ -27,7 +27,7 @@ class Stream(AsyncIterator[bytes]):
 
     __slots__ = ("_body", "_hops", "_limit", "_lines", "_maxhops", "_maxline", "_ready", "_source", "_watch")
 
-    def __init__(self, source: Source, maxmsgsize: int, maxhops: int, maxline: int = 0) -> None:
+    def __init__(self, source: Source, maxmsgsize: int, maxhops: int, maxline: int) -> None:
         self._source = source
         self._body = source.reader
         self._limit = maxmsgsize

@@ -19,7 +19,7 @@ async def turns() -> None:
 
 async def test_a_quick_client_is_waited_for_until_a_step_is_full() -> None:
     wire = Bench().wire
-    stream = Stream(Dotted(wire), 0, 50)
+    stream = Stream(Dotted(wire), 0, 50, 0)
     chunk = asyncio.ensure_future(anext(stream))
     fed = 0
     while fed < STEP:
@@ -39,7 +39,7 @@ async def test_a_quick_client_is_waited_for_until_a_step_is_full() -> None:
 
 async def test_what_a_slow_client_sends_is_handed_on_at_once() -> None:
     wire = Bench().wire
-    stream = Stream(Dotted(wire), 0, 50)
+    stream = Stream(Dotted(wire), 0, 50, 0)
     got = []
     for line in (b"a\r\nb", b"c\r\nd", b"e\r\n"):
         chunk = asyncio.ensure_future(anext(stream))
