@@ -100,9 +100,12 @@ async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | 
         if smtp.state is not State.CONTENT:
             await link.receive()
             continue
-        if begun is not None and not begun.done():
-            link.deadline = 0
+        if begun is not None:
+            if not begun.done():
+                link.deadline = 0
+            # Raises also where the store had failed before the server asked for the content.
             await _recorded(begun)
+            begun = None
         chunk = await content.read(CHUNK)
         left -= len(chunk)
         if left and not chunk:

@@ -392,6 +392,13 @@ class FailingStore(MemoryStore):
 
     def begin(self, recipients, destination):  # type: ignore[no-untyped-def]
         self._maybe("begin")
+        try:
+            self._maybe("begun")
+        except StoreUnavailable as error:
+            # Before the server has answered anything.
+            failed = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
         return super().begin(recipients, destination)
 
     def settle(self, settlements, submissions=()):  # type: ignore[no-untyped-def]
@@ -443,7 +450,7 @@ async def test_an_unavailable_content_is_retried_and_delays_none() -> None:
         assert not kit.observer.of(Verb.DEFERRED, Verb.BOUNCED)
 
 
-@pytest.mark.parametrize("call", ["begin", "settle", "claim"])
+@pytest.mark.parametrize("call", ["begin", "begun", "settle", "claim"])
 async def test_a_failing_store_pauses_delivery_and_keeps_verdicts(call: str) -> None:
     async with Kit(store=FailingStore) as kit:
         assert isinstance(kit.store, FailingStore)
