@@ -1,16 +1,20 @@
 """The users that a server knows now, kept up to date with their file.
 
 * `find` never fails: an unknown name has credentials that nothing fits, and that cost as much to compare.
+  They follow from the first user's hash, which is secret: a name has one salt in all processes and runs, as
+  a user has.
 * A file that has become unreadable or has a wrong line is logged once for each of its states; the users that
   were read before stay.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets
 import threading
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 
 from mqcd.submit.auth.credentials import Credentials, decoy
@@ -37,6 +41,8 @@ class Directory:
         self._nobody = self._nobody or hash_password(secrets.token_hex())
         read = read_users(self.path)
         self._users, self._version = read.users, read.version
+        for first in islice(read.users.values(), 1):
+            self._key = hashlib.sha256(first.hash.encode()).digest()
 
     def look(self) -> None:
         """Read the file again if it has changed; an error is logged, and the old users stay."""

@@ -166,6 +166,18 @@ def test_nothing_fits_an_unknown_user(path: Path) -> None:
     assert nobody.hash[:30] == ALICE.hash[:30]
 
 
+def test_all_processes_give_an_unknown_user_the_same_salt(path: Path) -> None:
+    directories = [Directory(path) for _ in range(2)]
+    for each in directories:
+        each.load()
+    with changing(path, Disk()) as users:
+        users["zoe"] = make_user("zoe", "pw")
+    directories[1].look()
+    salts = {each.find("nobody").scram.salt for each in directories}
+    assert len(salts) == 1
+    assert directories[0].find("somebody").scram.salt not in salts
+
+
 def test_a_user_without_plain_has_no_cram_secret(path: Path) -> None:
     directory = Directory(path)
     directory.load()
