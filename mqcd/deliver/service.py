@@ -1,9 +1,10 @@
 """Delivery as a service: claims due recipients, routes them, and lets workers try them.
 
 Guarantees
-* It never polls: it wakes when the store has mail, when a connection is free, or at the next due time.
-* At most `queuecache` recipients are in flight, and an eighth more where tenants share; each claimed one is
-  settled or parked.
+* It wakes when the store has mail, when a connection is free, or at the next due time; and twice a second
+  while the active set is full.
+* At most `queuecache` recipients are in flight, an eighth more where tenants share, and 100 for each
+  session that collects held mail; each claimed one is settled or parked.
 * Nothing that happens to one recipient or one destination stops the others.
 * `stop`: recipients without a final dot out when the grace is over are parked; the others are left begun,
   without a verdict, and the store's next start counts them as outcome unknown.

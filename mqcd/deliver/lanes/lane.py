@@ -1,9 +1,10 @@
 """The record of a lane, its two states, and what the table returns of it. Pure.
 
-A `Lane` and its jobs belong to the table alone; workers hand them back and do not write to them. Its
-`Condition` says what is known of the destination, its `Standing` where the lane waits for its turn. Each is a
-table of state and event to the state that follows: they change in `Lane.on` and `Lane.move` alone; what a
-table does not have raises `IllegalTransition`.
+A `Lane` belongs to the table alone; workers hand it back and do not write to it. A job that was handed out
+belongs to its worker (`begun`, `content`) until it comes back. A lane's `Condition` says what is known of the
+destination, its `Standing` where the lane waits for its turn. Each is a table of state and event to the state
+that follows: they change in `Lane.on` and `Lane.move` alone; what a table does not have raises
+`IllegalTransition`.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class Lane:
     # throttling
     limit: Limit | None = None
     """Its own rate."""
-    # alarms
+    # throttling, alarms
     asleep: int = 0
     """Nothing can start before this time, for lack of the lane's own tokens."""
     # passing

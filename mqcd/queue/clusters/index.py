@@ -2,7 +2,8 @@
 
 Which of them a claim takes from next is in `offers`. A take reads lines from the cursor on (`reading`); what
 it took and the cluster's new state go into one TAKE frame. The cluster index changes only when that frame is
-durable (`advance`), so it always says what the disk says.
+durable (`advance`), so it always says what of a cluster is left on disk. Due times are brought forward
+without a frame: after a crash they are those of the disk.
 """
 
 from __future__ import annotations

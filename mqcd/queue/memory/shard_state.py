@@ -1,7 +1,8 @@
 """The parts of one shard, and where they are.
 
 The fields are set while the store opens. Later only `ready` changes, once, and `options`, by a reload. What
-requests change is in three of the parts: `entries`, `cluster_index`, and the keys in memory (`keys.live`).
+requests change is in four of the parts: `entries`, `cluster_index`, `references`, and the keys in memory
+(`keys.live`).
 """
 
 from __future__ import annotations
