@@ -20,6 +20,8 @@ from mqcd.net.securing.server import ListenerTls
 
 _RECORD = 16384
 """Octets that one record holds at most (RFC 8446, 5.1)."""
+_UNREAD = 1 << 20
+"""Octets that a client may leave unread while TLS itself adds to them."""
 
 
 class Upper(Protocol):
@@ -175,7 +177,11 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             pass
         if self._outgoing.pending:
+            # Answers to key updates (RFC 8446, 4.6.3): they cost the client nothing.
             self._flush()
+            if self._transport.get_write_buffer_size() > _UNREAD:
+                self._upper.insecure("TLS failed: key updates whose answers are not read")
+                return
         if data := b"".join(parts):
             self._upper.data_received(data)
         if ended and not self._closed:

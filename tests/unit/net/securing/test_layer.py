@@ -1,0 +1,61 @@
+"""TLS between transport and protocol: what a client can make it write."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, cast
+
+from mqcd.net.securing.layer import TlsLayer
+from mqcd.net.securing.server import ListenerTls
+from tests.fakes.tls import HELLO, FakeConnection, FakeTls
+
+
+class Answering(FakeConnection):
+    """Answers whatever comes by itself, as TLS 1.3 answers key updates."""
+
+    def read(self, octets: int) -> bytes:
+        self._outgoing.write(super().read(octets))
+        raise ssl.SSLWantReadError
+
+
+class AnsweringTls(FakeTls):
+    def begin(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> FakeConnection:
+        return Answering(incoming, outgoing)
+
+
+class Unread:
+    """A transport whose client reads nothing."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    def set_protocol(self, protocol: object) -> None:
+        return None
+
+    def write(self, data: bytes) -> None:
+        self.held += len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.held
+
+
+class Upper:
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def secured(self) -> None:
+        return None
+
+    def insecure(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+def test_answers_of_tls_that_are_not_read_end_the_connection() -> None:
+    transport, upper = Unread(), Upper()
+    layer = TlsLayer(cast("Any", transport), cast("Any", upper), cast("ListenerTls", AnsweringTls()))
+    layer.data_received(HELLO)
+    update = bytes(16384)
+    while transport.held < 1 << 20:
+        assert not upper.reasons
+        layer.data_received(update)
+    assert len(upper.reasons) == 1
