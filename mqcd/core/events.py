@@ -93,6 +93,8 @@ REPORT_LAST = LAST | FAILURES
 """The same for mail that is never reported on."""
 ATTEMPT_ENDS = tuple(verb for verb in Verb if MEANINGS[verb].ends_attempt)
 """In tables and figures verdicts stand in this order."""
+NOT_DELIVERED = tuple(verb for verb in ATTEMPT_ENDS if verb is not Verb.DELIVERED)
+"""Ends of attempts without a delivery."""
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999, after which RFC 3339 has no times."""
 

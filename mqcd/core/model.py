@@ -334,7 +334,18 @@ class Purged:
     """The grace of an operator's removal or bounce is over: it leaves, or waits for its report."""
 
 
-Verdict = Delivered | Deferred | Bounced | Expired | Reported | Discarded | Amended | Purged
+PutOff = Deferred
+"""Verdicts after which another attempt follows: each has `due`, `warning` and `held`."""
+NotDelivered = PutOff | Bounced | Expired
+"""Ends of an attempt without a delivery."""
+Attempted = Delivered | NotDelivered
+"""Ends of an attempt, which counts: each has its reply and its attempt. The others have neither."""
+EndOfBounce = Reported | Discarded
+"""What ends a bounce, and comes to nothing else."""
+ByOperator = Amended | Purged
+"""What follows from an operator's action."""
+Verdict = Attempted | EndOfBounce | ByOperator
+"""Each is of one family; callers ask for the family, so that what they do holds for a new member, too."""
 
 
 @value

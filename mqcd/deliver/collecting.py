@@ -35,7 +35,7 @@ from mqcd.deliver.recording import Recorder
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination
 from mqcd.deliver.settling import Settling
-from mqcd.deliver.smtp.exchange import Options, Result
+from mqcd.deliver.smtp.exchange import Options
 from mqcd.deliver.smtp.states import State
 from mqcd.deliver.standing import KeptBack, Standing
 from mqcd.deliver.terms import Terms
@@ -207,7 +207,7 @@ class Collecting:
                     break
                 job = jobs.pop()
                 outcomes = zip(job.recipients, link.smtp.outcomes, strict=True)
-                seen.update(each.key for each, outcome in outcomes if outcome.result is Result.DEFERRED)
+                seen.update(each.key for each, outcome in outcomes if outcome.result.puts_off)
             return end is End.KEPT
         finally:
             if jobs and link.smtp.dot_sent:

@@ -17,7 +17,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 
-from mqcd.core.model import Attempt, Deferred, Delivered, Envelope, Expired, Phase, Recipient, Settlement
+from mqcd.core.model import (
+    Attempt,
+    Deferred,
+    Delivered,
+    Envelope,
+    Expired,
+    Phase,
+    PutOff,
+    Recipient,
+    Settlement,
+)
 from mqcd.core.ports import QueueStore
 from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.smtp.reply import Reply
@@ -158,7 +168,7 @@ class Held:
             return
         for each in settlements:
             domain = each.recipient.domain
-            if isinstance(each.verdict, Deferred) and each.verdict.held:
+            if isinstance(each.verdict, PutOff) and each.verdict.held:
                 self._running.pop(domain, None)
                 self._resting.add(domain)
             elif isinstance(each.verdict, Delivered) and self._shows_life(each.recipient):

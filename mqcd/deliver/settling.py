@@ -11,7 +11,7 @@ from functools import partial
 from itertools import compress
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Attempt, Deferred, Delivered, Phase, Recipient, Settlement, Submission
+from mqcd.core.model import Attempt, Deferred, Delivered, Phase, PutOff, Recipient, Settlement, Submission
 from mqcd.core.ports import Notifier, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.dsn import notify_of
@@ -136,7 +136,7 @@ class Settling:
         others: list[Settlement] = []
         self.on_verdicts(settlements)
         for each in settlements:
-            warns = isinstance(each.verdict, Deferred) and each.verdict.warning and self.notifier
+            warns = isinstance(each.verdict, PutOff) and each.verdict.warning and self.notifier
             (messages.setdefault(each.recipient.spid, []) if warns else others).append(each)
         if others:
             self._recorder.settle(others, begin)

@@ -110,7 +110,7 @@ def feedback_of(outcomes: Sequence[Outcome]) -> Feedback:
     one to RCPT is about the recipient, or about greylisting.
     """
     for outcome in outcomes:
-        if outcome.result is not Result.DEFERRED:
+        if not outcome.result.puts_off:
             return Feedback.GOOD
     whole = any(outcome.phase is not Phase.RCPT or outcome.reply.code == 421 for outcome in outcomes)
     return Feedback.PUSHED_BACK if whole else Feedback.NEUTRAL

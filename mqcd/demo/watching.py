@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Bounced, Deferred, Delivered, Expired, Origin, Recipient
+from mqcd.core.model import Attempted, Bounced, Deferred, Delivered, Expired, Origin, Recipient
 from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.queueing.spid import format_spid
 from mqcd.demo.letters import SENDER, End, Letter
@@ -108,7 +108,7 @@ class Watch(NullObserver):
         self,
         at: int,
         recipient: Recipient,
-        verdict: Delivered | Deferred | Bounced | Expired,
+        verdict: Attempted,
         verb: Verb,
         due: int = 0,
     ) -> None:

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from mqcd import __version__
-from mqcd.core.events import ATTEMPT_ENDS, FAILURES, LIFE_ENDS, Verb
+from mqcd.core.events import ATTEMPT_ENDS, LIFE_ENDS, NOT_DELIVERED
 from mqcd.feeds.reader import chooser
 from mqcd.feeds.sink import NotTaken
 
@@ -61,7 +61,7 @@ def spans_of(event: Mapping[str, Any], resource: Resource) -> Iterator[ReadableS
     """Of one event: the attempt that ended, the recipient that ended."""
     verb, at = event["event"], _ns(event["at"])
     shown = {f"mqcd.{name}": event[name] for name in _SHOWN if name in event}
-    failed = verb in FAILURES or verb == Verb.DEFERRED
+    failed = verb in NOT_DELIVERED
     status = Status(StatusCode.ERROR, event.get("reply", "")) if failed else Status(StatusCode.OK)
     root = _context(event)
     if verb in ATTEMPT_ENDS and event.get("destination"):

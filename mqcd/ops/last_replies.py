@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from mqcd.core.model import Bounced, Deferred, Expired, Recipient
+from mqcd.core.model import Bounced, Deferred, Expired, NotDelivered, Recipient
 from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.smtp.reply import Reply
 
@@ -42,7 +42,7 @@ class LastReplies(NullObserver):
     def expired(self, at: int, recipient: Recipient, verdict: Expired) -> None:
         self._keep(at, verdict)
 
-    def _keep(self, at: int, verdict: Deferred | Bounced | Expired) -> None:
+    def _keep(self, at: int, verdict: NotDelivered) -> None:
         destination = verdict.attempt.destination
         # Removed first: a dictionary keeps the order of insertion, so the first is the oldest.
         self._by_name.pop(destination, None)

@@ -13,10 +13,10 @@ from mqcd.config.settings import ReportSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import (
     Body,
-    Deferred,
     Delivered,
     Envelope,
     Origin,
+    PutOff,
     Recipient,
     Settlement,
     Submission,
@@ -85,7 +85,7 @@ class ReportMaker:
         recipients = []
         until = 0
         for each in settlements:
-            if isinstance(each.verdict, Deferred):
+            if isinstance(each.verdict, PutOff):
                 recipients.append(with_last_words(each.recipient, each.verdict))
                 until = max(until, each.verdict.warning)
         return await self._to_sender(recipients, Action.DELAYED, until)

@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mqcd.core.events import ATTEMPT_ENDS, Verb
+
 Event = dict[str, Any]
 Key = tuple[int, int]
 """SPID and QID."""
@@ -69,7 +71,7 @@ def miscounted(life: Sequence[Event]) -> Iterator[str]:
         verb = event["event"]
         if verb == "attempted" and event["attempt"] != ended + 1:
             yield f"attempt {event['attempt']} after {ended}: {letters(life)}"
-        if verb in ("deferred", "bounced", "expired", "delivered", "outcome-unknown"):
+        if verb in (*ATTEMPT_ENDS, Verb.OUTCOME_UNKNOWN):
             ended += 1
             if event["attempt"] != ended:
                 yield f"the end of attempt {event['attempt']} comes as {ended}: {letters(life)}"

@@ -16,14 +16,18 @@ from mqcd.core.model import (
     Amended,
     Area,
     Attempt,
+    Attempted,
     Batch,
     Bounced,
     Deferred,
     Delivered,
     Discarded,
+    EndOfBounce,
     Expired,
+    NotDelivered,
     Phase,
     Purged,
+    PutOff,
     Recipient,
     Reported,
     Verdict,
@@ -33,12 +37,8 @@ from mqcd.core.queueing.holding import Holding, HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
 
-ENDS_OF_BOUNCES = (Reported, Discarded)
-"""Verdicts on bounces."""
 _TRIED = frozenset((Area.INCOMING, Area.DEFERRED, Area.HELD))
 """Areas of what can be delivered."""
-WITHOUT_ATTEMPT = (*ENDS_OF_BOUNCES, Amended, Purged)
-"""Verdicts to which no attempt leads."""
 
 
 def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
@@ -55,7 +55,7 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
         return amended(recipient, verdict.batch)
     if isinstance(verdict, Purged):
         return purged(recipient)
-    ends_bounce = isinstance(verdict, ENDS_OF_BOUNCES)
+    ends_bounce = isinstance(verdict, EndOfBounce)
     if ends_bounce is not (recipient.area is Area.BOUNCES) or recipient.area is Area.REMOVED:
         name = type(verdict).__name__
         raise ValueError(f"no verdict {name} for recipient {recipient.key} in area {recipient.area}")
@@ -84,7 +84,7 @@ def end_of(recipient: Recipient) -> Bounced | Amended | None:
 
 def not_later(verdict: Verdict, latest: int) -> Verdict:
     """The verdict with a due time of `latest` (ms) at most."""
-    if isinstance(verdict, Deferred) and verdict.due > latest and not verdict.held:
+    if isinstance(verdict, PutOff) and verdict.due > latest and not verdict.held:
         return replace(verdict, due=latest)
     if isinstance(verdict, Amended) and verdict.batch.action is Action.RESCHEDULE:
         return replace(verdict, batch=replace(verdict.batch, until=min(verdict.batch.until, latest)))
@@ -160,7 +160,7 @@ def last_attempt(recipient: Recipient) -> LastAttempt:
     return LastAttempt(recipient.remote)
 
 
-def with_last_words(recipient: Recipient, verdict: Delivered | Deferred | Bounced | Expired) -> Recipient:
+def with_last_words(recipient: Recipient, verdict: Attempted) -> Recipient:
     """The recipient with what the attempt's last reply said, as a report quotes it."""
     attempt = verdict.attempt
     return replace(
@@ -172,9 +172,7 @@ def with_last_words(recipient: Recipient, verdict: Delivered | Deferred | Bounce
     )
 
 
-def _attempted(
-    recipient: Recipient, area: Area, due: int, verdict: Deferred | Bounced | Expired
-) -> Recipient:
+def _attempted(recipient: Recipient, area: Area, due: int, verdict: NotDelivered) -> Recipient:
     attempts = recipient.attempts + 1
     if area is Area.BOUNCES:
         ended = replace(recipient, area=area, due=due, attempts=attempts, amended="")

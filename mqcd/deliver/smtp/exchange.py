@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import assert_never
 
 from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Phase
@@ -37,6 +38,17 @@ class Result(Enum):
     DELIVERED = "delivered"
     DEFERRED = "deferred"
     BOUNCED = "bounced"
+
+    @property
+    def puts_off(self) -> bool:
+        """Whether another attempt is to follow: the server took no decision on the recipient."""
+        match self:
+            case Result.DEFERRED:
+                return True
+            case Result.DELIVERED | Result.BOUNCED:
+                return False
+            case _:
+                assert_never(self)
 
 
 @value

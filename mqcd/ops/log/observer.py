@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import Protocol
 
 from mqcd.core.events import Verb, format_time
-from mqcd.core.model import Amended, Attempt, Bounced, Deferred, Delivered, Expired, Recipient
+from mqcd.core.model import Amended, Attempt, Attempted, Bounced, Deferred, Delivered, Expired, Recipient
 from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.ports import Refusal
 from mqcd.core.queueing.amendment import verb_of
@@ -212,9 +212,7 @@ def _attempted(at: int, recipient: Recipient, destination: str) -> Row:
     return row
 
 
-def _verdict(
-    at: int, verb: Verb, recipient: Recipient, verdict: Delivered | Deferred | Bounced | Expired
-) -> Row:
+def _verdict(at: int, verb: Verb, recipient: Recipient, verdict: Attempted) -> Row:
     row = _row(at, verb, recipient)
     row["attempt"] = recipient.attempts + 1
     row |= _of_attempt(verdict.attempt)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from mqcd.core.events import ATTEMPT_ENDS, Verb
+from mqcd.core.events import NOT_DELIVERED
 from mqcd.pipeline.tables.times import day_of, hour_of
 
 _SHAPES: tuple[tuple[str, str], ...] = (
@@ -43,7 +43,6 @@ CLASSES: tuple[tuple[str, str], ...] = (
 """Suggested class, and what the reply says; the first that fits."""
 LONGEST = 200
 """Characters of a reply to look at: strangers choose it, and patterns may take the square of its length."""
-_NOT_TAKEN = tuple(verb for verb in ATTEMPT_ENDS if verb is not Verb.DELIVERED)
 
 
 def refusals(events: DataFrame) -> DataFrame:
@@ -53,7 +52,7 @@ def refusals(events: DataFrame) -> DataFrame:
     """
     hour = hour_of(F.unix_millis("at"))
     site = F.coalesce("site", "destination")
-    selected = events.where(F.col("event").isin(*(verb.value for verb in _NOT_TAKEN))).select(
+    selected = events.where(F.col("event").isin(*(verb.value for verb in NOT_DELIVERED))).select(
         hour.alias("hour"), site.alias("site"), "event", "code", "status", "phase", "class", "reply"
     )
     alike = selected.groupBy(*selected.columns).agg(F.count("*").alias("count"))
@@ -90,7 +89,7 @@ def replies(events: DataFrame, refused: DataFrame | None = None) -> DataFrame:
         F.sum("count").alias("count"),
         *(
             F.sum(F.when(F.col("event") == verb.value, F.col("count")).otherwise(F.lit(0))).alias(verb.value)
-            for verb in _NOT_TAKEN
+            for verb in NOT_DELIVERED
         ),
         F.approx_count_distinct("site").alias("sites"),
         F.max("phase").alias("phase"),

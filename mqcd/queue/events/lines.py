@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -233,7 +233,7 @@ def _verdict(entry: Entry, at: int, names: Pseudonyms | None) -> str:
     return (
         f'{made.recipient}{queued},"attempt":{attempt}{_route(route)}{_codes(code, status)}'
         f'{_field("reply", reply)},"connect_ms":{connect_ms},"attempt_ms":{attempt_ms}'
-        f"{_deferral(extra) if mark is Mark.DEFERRED else ''}"
+        f"{EXTRA[mark](extra)}"
     )
 
 
@@ -293,6 +293,19 @@ def _deferral(extra: str) -> str:
         return f',"due":"{format_time(int(due))}"' + (',"possibly_delivered":true' if doubt else "")
     except ValueError as error:
         raise DecodeError(f"a deferral's note without its due time: {extra[:40]!r}") from error
+
+
+def _nothing(_extra: str) -> str:
+    return ""
+
+
+EXTRA: dict[Mark, Callable[[str], str]] = {
+    Mark.DELIVERED: _nothing,
+    Mark.DEFERRED: _deferral,
+    Mark.BOUNCED: _nothing,
+    Mark.EXPIRED: _nothing,
+}
+"""What the note of an attempt's end says besides, as fields of its event."""
 
 
 def _field(name: str, value: str) -> str:

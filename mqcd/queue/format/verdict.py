@@ -21,12 +21,14 @@ from mqcd.core.model import (
     Action,
     Amended,
     Attempt,
+    Attempted,
     Bounced,
     Deferred,
     Delivered,
     Discarded,
     Expired,
     Purged,
+    PutOff,
     Recipient,
     Reported,
     Verdict,
@@ -85,9 +87,9 @@ def encode(verdict: Verdict, shared: str = "", before: Recipient | None = None) 
 
     `before`: the recipient that an operator's action changes.
     """
-    if isinstance(verdict, Delivered | Deferred | Bounced | Expired):
+    if isinstance(verdict, Attempted):
         reply, extra = verdict.reply, ""
-        if isinstance(verdict, Deferred):
+        if isinstance(verdict, PutOff):
             extra = f"{verdict.due}{'?' if verdict.possibly_delivered else ''}"
         head = shared or attempt_part(verdict.attempt)
         return f"{head}|{reply.code}|{join(reply.status, extra, reply.text)}".encode()

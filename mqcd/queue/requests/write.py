@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 
 from mqcd.core.model import (
     Amended,
+    Attempted,
     Recipient,
     Settlement,
     Submission,
     Verdict,
 )
 from mqcd.core.observing.notifying import notify_verdict
-from mqcd.core.queueing.transition import WITHOUT_ATTEMPT, after, not_later, parked
+from mqcd.core.queueing.transition import after, not_later, parked
 from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.queue.format import record, verdict
 from mqcd.queue.format.frame import (
@@ -183,7 +184,7 @@ class Writer:
                 if following.due > latest:
                     why = not_later(why, latest)
                     following = after(item.recipient, why)
-            if not isinstance(why, WITHOUT_ATTEMPT) and why.attempt is not of:
+            if isinstance(why, Attempted) and why.attempt is not of:
                 # Recipients of one transaction stand together.
                 shared, of = verdict.attempt_part(why.attempt), why.attempt
             note = verdict.encode(why, shared, item.recipient)

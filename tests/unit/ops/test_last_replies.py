@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mqcd.core.events import NOT_DELIVERED
 from mqcd.core.ports import Observer
 from mqcd.ops.last_replies import MOST, LastReplies
 from tests.contract.mail import ATTEMPT, bounced, deferred, expired
@@ -19,6 +20,10 @@ def test_the_last_reply_counts() -> None:
     ]
     words.expired(3, MAIL, expired())
     assert words.by_name["example.org"].reply.text == "nobody there"
+
+
+def test_each_end_of_an_attempt_without_a_delivery_counts() -> None:
+    assert {verb.value for verb in NOT_DELIVERED} <= vars(LastReplies).keys()
 
 
 def test_those_that_spoke_last_are_remembered() -> None:

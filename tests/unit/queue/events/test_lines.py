@@ -6,19 +6,19 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.core.events import Verb, format_time, site_of
-from mqcd.core.model import Bounced, Deferred, Delivered, Discarded, Expired, Recipient, Reported
+from mqcd.core.events import ATTEMPT_ENDS, Verb, format_time, site_of
+from mqcd.core.model import Attempted, Bounced, Deferred, Delivered, Discarded, Expired, Recipient, Reported
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.classes import class_of
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.pseudonyms import Pseudonyms
-from mqcd.queue.events.lines import EventText
+from mqcd.queue.events.lines import EXTRA, EventText
 from mqcd.queue.format import record, verdict
 from mqcd.queue.format.frame import (
     ALIVE,
@@ -120,6 +120,11 @@ def test_an_acceptance(some: list[Recipient]) -> None:
         for index, each in enumerate(some)
     ]
     assert told(accept(*map(record.encode, some))) == written(*expected)
+
+
+def test_verdicts_marks_and_verbs_agree_on_what_ends_an_attempt() -> None:
+    marks = {verdict.MARKS[kind] for kind in get_args(Attempted)}
+    assert marks == {mark for mark, verb in VERB_OF.items() if verb in ATTEMPT_ENDS} == set(EXTRA)
 
 
 @given(recipients, tried, st.booleans())
