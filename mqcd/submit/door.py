@@ -339,8 +339,10 @@ class Door:
         try:
             session = self.receive(client, caller)
         except DoorRefused as error:
-            with suppress(OSError):
-                connection.send(error.reply.encode())
+            # Where TLS comes first a reply without it would look like broken TLS.
+            if not self.intake.book.of(client).tls_first:
+                with suppress(OSError):
+                    connection.send(error.reply.encode())
             connection.close()
             self.refused(
                 Refusal(reason=error.reason, reply=error.reply, listener=self.settings.name, client=client)

@@ -94,6 +94,14 @@ async def deliver(client: Client, sender: str = "from@example.net", content: byt
     return await client.send(content + b".\r\n")
 
 
+@pytest.mark.parametrize("tls_first", [True, False])
+async def test_a_client_too_many_hears_nothing_without_tls(authority: Authority, tls_first: bool) -> None:
+    house = secure(House(server(maxpeerconnections=1)), authority, latent=not tls_first)
+    async with open_house(house), plain(house), plain(house) as second:
+        assert (await second.reader.read())[:4] == (b"" if tls_first else b"421 ")
+    assert house.reasons()[0] == "connections"
+
+
 async def test_mail_by_starttls(authority: Authority) -> None:
     house = secure(House(server()), authority)
     async with open_house(house), latent(house, context_of(authority)) as client:
