@@ -137,6 +137,23 @@ async def test_a_retry_makes_mail_due_and_an_undo_restores_its_time(store: Queue
     assert await carry_out(store, replace(order, id="retry-3")) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("action", "target"),
+    [(Action.RESCHEDULE, ""), (Action.REDIRECT, "relay.example:25"), (Action.RELEASE, "")],
+)
+async def test_what_is_deferred_meanwhile_is_not_changed_twice(
+    store: QueueStore, post: Post, action: Action, target: str
+) -> None:
+    await post.send("a@x.example")
+    if action is Action.RELEASE:
+        await carry_out(store, batch(Action.HOLD, post))
+    order = batch(action, post, id="again", target=target, until=post.clock.now())
+    assert await carry_out(store, order) == (1, 0)
+    [claimed] = await post.claim_all()
+    await post.settle(deferred(post.clock.now() + HOUR), claimed)
+    assert await carry_out(store, order) == (0, 0)
+
+
 async def test_what_is_in_flight_is_passed_over(store: QueueStore, post: Post) -> None:
     await post.send("a@x.example")
     (busy,) = await post.claim_all()

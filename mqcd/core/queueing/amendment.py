@@ -46,7 +46,7 @@ _KEPT = ("area", "due", "address", "route", "code", "status", "reply", "remote")
 LATEST_MS = (1 << 53) - 1
 """No time of a batch, and no due time that it sets, is later: every store and JSON keep it exactly."""
 _compact = json.JSONEncoder(separators=(",", ":")).encode
-_SPENT = "~"
+SPENT = "~"
 """Before the name of a batch that can no longer be undone."""
 _MOST_HISTORY = 1000
 """Characters of an earlier batch's trace that are kept, so that it can be undone after this one."""
@@ -58,9 +58,9 @@ def batch_of(recipient: Recipient) -> str:
 
 
 def spent(recipient: Recipient) -> str:
-    """What a verdict leaves of the trace of the last batch: of a retry its name, for that is still under way
-    when its first mail is deferred again, and tries nobody twice."""
-    return f"{_SPENT}{batch_of(recipient)}" if last_action(recipient) is Action.RETRY else ""
+    """What a verdict leaves of the trace of the last batch: its name, for a batch that lets mail be tried is
+    still under way when the first of it is deferred again, and changes nobody twice."""
+    return f"{SPENT}{batch_of(recipient)}" if last_action(recipient) is not None else ""
 
 
 def last_action(recipient: Recipient) -> Action | None:
@@ -72,7 +72,7 @@ def last_action(recipient: Recipient) -> Action | None:
 def applies(recipient: Recipient, batch: Batch) -> bool:
     """Whether a batch changes this recipient. It changes none twice, and none that came after it."""
     last = batch_of(recipient)
-    if last in (batch.id, f"{_SPENT}{batch.id}") or recipient.area not in APPLIES_TO[batch.action]:
+    if last in (batch.id, f"{SPENT}{batch.id}") or recipient.area not in APPLIES_TO[batch.action]:
         return False
     if batch.action is Action.UNDO:
         return last == batch.target

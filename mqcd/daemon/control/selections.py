@@ -70,7 +70,7 @@ def _selection(fields: Mapping[str, Any], live: bool) -> Selection:
         raise DecodeError(f"where: {error}") from error
     return Selection(
         area=area,
-        spid=parse_spid(fields["spid"]) if "spid" in fields else None,
+        spid=_spid(fields["spid"]) if "spid" in fields else None,
         sender=fields.get("sender"),
         recipient=fields.get("recipient", ""),
         domain=fields.get("domain", ""),
@@ -78,3 +78,10 @@ def _selection(fields: Mapping[str, Any], live: bool) -> Selection:
         where=where,
         limit=limit,
     )
+
+
+def _spid(text: str) -> int:
+    try:
+        return parse_spid(text)
+    except DecodeError as error:
+        raise DecodeError(f"spid: {error}") from error

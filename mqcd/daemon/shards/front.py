@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 from mqcd import __version__
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.queueing.spid import parse_spid, shard_of
-from mqcd.daemon.control.actions.orders import Order, completed, fields_in, parse_order, record
+from mqcd.daemon.control.actions.orders import Order, completed, fields_in, parse_order, record, take_dry_run
 from mqcd.daemon.control.actions.ruling import RULES
 from mqcd.daemon.control.api.binding import Given, Handler, Missing, bind, refused
 from mqcd.daemon.control.api.openapi import describe
@@ -254,7 +254,7 @@ class Front:
         it says.
         """
         fields = fields_in(request)
-        dry_run = fields.pop("dry_run", False) is True
+        dry_run = take_dry_run(fields)
         order = parse_order(fields)
         order = replace(order, batch=replace(order.batch, id="", by=""))
         order = completed(order, by=request.by, now=SystemClock().now(), grace_ms=self._grace_ms)
@@ -353,7 +353,7 @@ class Front:
         return Answer(status=HTTPStatus(reply.status), body=reply.body, content_type=reply.content_type)
 
     async def _add_rule(self, request: Request, given: Given) -> object:
-        if fields_in(request).get("dry_run") is not True:
+        if not take_dry_run(fields_in(request)):
             return await self._change_rules(request, given)
         replies = await self._ask_all(_passed_on(request, request.body))
         return {**merging.batch(_values(replies)), **_left_out(replies)}

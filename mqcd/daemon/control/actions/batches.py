@@ -38,10 +38,12 @@ from mqcd.daemon.control.actions.orders import (
     Order,
     Outcome,
     completed,
+    fields_in,
     files_of,
     parse_order,
     path_of,
     record,
+    take_dry_run,
     widest,
 )
 from mqcd.daemon.control.api.binding import Given, Missing
@@ -116,10 +118,8 @@ class Batches:
     async def ask(self, request: Request) -> Answer:
         """POST: count for a dry run, or begin."""
         try:
-            fields = json.loads(request.body or b"{}")
-            if not isinstance(fields, dict):
-                raise DecodeError("expected one JSON object")
-            dry_run = fields.pop("dry_run", False) is True
+            fields = fields_in(request)
+            dry_run = take_dry_run(fields)
             now = self._clock.now()
             order = completed(parse_order(fields), by=request.by, now=now, grace_ms=self.grace_ms)
             self._check(order.batch)
@@ -132,7 +132,7 @@ class Batches:
             elif known is None or known.order is None or not known.order.asks_as(order):
                 text = f"there is another batch {order.batch.id}; leave the id out, or give another one"
                 raise DecodeError(f"id: {text}")
-        except (ValueError, RecursionError, DecodeError) as error:
+        except DecodeError as error:
             return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
         except StoreUnavailable as error:
             return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{error}\n".encode())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.model import Action, Area, Batch
-from mqcd.core.queueing.amendment import ENDS, LATEST_MS
+from mqcd.core.queueing.amendment import ENDS, LATEST_MS, SPENT
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import Where, parse_where
 from mqcd.core.selecting.where_fields import LIVE
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 25
 """Of a next hop that is named without one."""
+_NAME = re.compile(r"[!-.0-~]{0,100}")
+"""Of a batch: it is a word in records, and part of the name of a file."""
 RESOLVED = "resolved"
 SAMPLE = 5
 """Recipients that a dry run shows."""
@@ -101,18 +104,24 @@ def parse_order(fields: Mapping[str, Any]) -> Order:
         raise DecodeError(f"no such field: {min(unknown)}")
     try:
         action = Action(known.pop("action", ""))
-    except ValueError as error:
-        raise DecodeError(f"action: {error}") from error
+    except ValueError:
+        raise DecodeError(f"action: expected one of {', '.join(Action)}") from None
     reason = printable(known.pop("reason", ""))[:MOST_REASON]
     selection = parse_selection(fields.get("selection", {}), live=True)
     batch = Batch(**{"id": "", "at": 0, "by": "", **known}, action=action, reason=reason)
-    if not batch.id.isprintable() or " " in batch.id or "/" in batch.id:
-        raise DecodeError("id: expected a word")
-    if action is Action.UNDO and not batch.target:
+    if not _is_name(batch.id):
+        raise DecodeError("id: expected a word of at most 100 letters, digits and signs, without /")
+    if action is Action.UNDO and not (batch.target and _is_name(batch.target)):
         raise DecodeError("target: expected the name of a batch")
+    if action is Action.RESCHEDULE and not batch.until:
+        raise DecodeError("until: expected the time of the next attempt")
     if action is Action.REDIRECT:
         batch = replace(batch, target=_target(batch.target))
     return Order(batch=batch, selection=selection, resolved=_resolved(fields, selection))
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and not text.startswith(SPENT)
 
 
 def _resolved(fields: Mapping[str, Any], selection: Selection) -> Where | None:
@@ -132,6 +141,15 @@ def fields_in(request: Request) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise DecodeError("expected one JSON object")
     return fields
+
+
+def take_dry_run(fields: dict[str, Any]) -> bool:
+    """Take out whether a request only asks what it would do. Raises DecodeError for what is neither: it might
+    be meant so."""
+    value = fields.pop("dry_run", False)
+    if not isinstance(value, bool):
+        raise DecodeError("dry_run: expected bool")
+    return value
 
 
 def _target(text: str) -> str:

@@ -20,7 +20,7 @@ from mqcd.core.ports import Clock
 from mqcd.core.selecting.rules import RuleAction, StandingRule, where_of_batch
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.batches import Batches
-from mqcd.daemon.control.actions.orders import Order, fields_in, name_of
+from mqcd.daemon.control.actions.orders import Order, fields_in, name_of, take_dry_run
 from mqcd.daemon.control.resolving import check_zones
 from mqcd.daemon.rules.book import RuleBook
 from mqcd.daemon.rules.form import fields_of, parse_rule
@@ -68,7 +68,7 @@ class Ruling:
             return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{error}\n".encode())
 
     async def _add(self, fields: dict[str, Any], by: str) -> Mapping[str, object]:
-        dry_run = fields.pop("dry_run", False) is True
+        dry_run = take_dry_run(fields)
         now = self._clock.now()
         for name in ("id", "at"):
             if name in fields:

@@ -292,14 +292,19 @@ async def test_nobody_is_named_but_by_the_front_process(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({}, "action: '' is not a valid Action"),
-        ({"action": "eat"}, "action: 'eat' is not a valid Action"),
+        ({}, "action: expected one of hold, "),
+        ({"action": "eat"}, "action: expected one of hold, "),
         ({"action": "hold", "at": "now"}, "at: expected int"),
         ({"action": "hold", "what": 1}, "no such field: what"),
         ({"action": "undo"}, "target: expected the name of a batch"),
         ({"action": "redirect", "target": "a b@c"}, "not a mail address"),
         ({"action": "redirect", "target": "host:99999"}, "target: "),
         ({"action": "hold", "id": "../x"}, "id: expected a word"),
+        ({"action": "hold", "id": "x" * 101}, "id: expected a word"),
+        ({"action": "hold", "dry_run": "yes"}, "dry_run: expected bool"),
+        ({"action": "undo", "target": "~retry-1"}, "target: expected the name of a batch"),
+        ({"action": "reschedule"}, "until: expected the time"),
+        ({"action": "hold", "selection": {"spid": "zz"}}, "spid: not a SPID"),
         ({"action": "hold", "selection": {"area": "nowhere"}}, "area: "),
     ],
 )
