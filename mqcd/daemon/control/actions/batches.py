@@ -141,12 +141,13 @@ class Batches:
     def progress(self, _request: Request, given: Given) -> object:
         """GET: the last batches, the newest first; or how far one is."""
         now = self._clock.now()
+        undone = {outcome.takes_back for outcome in self._outcomes.values()}
         if "id" not in given:
-            return [outcome.row(now) for outcome in reversed(self._outcomes.values())]
+            return [outcome.row(now, undone) for outcome in reversed(self._outcomes.values())]
         outcome = self._outcomes.get(given["id"])
         if outcome is None:
             raise Missing("no such batch among the last ones")
-        return outcome.row(now)
+        return outcome.row(now, undone)
 
     def _check(self, batch: Batch) -> None:
         """Raises DecodeError for what cannot be done."""

@@ -78,21 +78,21 @@ class Effects:
             return
         where = where_of_batch(rule, standing.values())
         try:
-            await self._batches.begin(Order(batch=batch, selection=self._selection(where)))
+            order = Order(batch=batch, selection=Selection(where=where), resolved=self._on_records(where))
+            await self._batches.begin(order)
         except StoreUnavailable as error:
             log.warning("%s: mail that waits comes under it when it is due: %s", rule, error)
 
     async def _resume(self, rule: StandingRule) -> None:
         try:
-            await self._store.expedite(self._selection(rule.where))
+            await self._store.expedite(Selection(where=self._on_records(rule.where)))
         except StoreUnavailable as error:
             log.warning("%s is cancelled; its mail is tried when it is due: %s", rule, error)
 
-    def _selection(self, where: Where) -> Selection:
-        """The mail in the queue that it selects, as far as the sites of domains are known."""
+    def _on_records(self, where: Where) -> Where:
+        """The same for the mail in the queue, as far as the sites of domains are known."""
         router = self._deliverer.router
-        meant = live.resolved(where, zones=router.zones, sites=router.sites(), origins=router.origins)
-        return Selection(where=meant)
+        return live.resolved(where, zones=router.zones, sites=router.sites(), origins=router.origins)
 
 
 class Replies:

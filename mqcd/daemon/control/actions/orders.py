@@ -10,7 +10,7 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -227,8 +227,16 @@ class Outcome:
             **({"unrouted": self.unrouted} if self.unrouted else {}),
         }
 
-    def row(self, now: int) -> dict[str, object]:
-        """A batch with all that is known of it: also who asked for it, and whether it can be undone."""
+    @property
+    def takes_back(self) -> str:
+        """The name of the batch that it has undone as a whole; "" = none."""
+        order = self.order
+        undoes = order is not None and order.batch.action is Action.UNDO and order.selection.everything
+        return order.batch.target if order is not None and undoes and self.done else ""
+
+    def row(self, now: int, undone: Container[str]) -> dict[str, object]:
+        """A batch with all that is known of it: also who asked for it, and whether it can be undone, which
+        those in `undone` have been."""
         if self.order is None:
             return self.fields(None)
         batch = self.order.batch
@@ -240,7 +248,10 @@ class Outcome:
             "by": batch.by,
             "reason": batch.reason,
             "selection": selection_fields(self.order.selection),
-            "undo": batch.action is not Action.UNDO and self.changed > 0 and (not until or until > now),
+            "undo": self.changed > 0
+            and batch.action is not Action.UNDO
+            and batch.id not in undone
+            and (not until or until > now),
             "undo_until": format_time(until) if until else None,
         }
 

@@ -260,6 +260,17 @@ async def test_the_last_batches_are_listed_over_a_restart(rig: Rig) -> None:
     assert [each["undo"] for each in rig.every()] == [False, True]
 
 
+async def test_what_is_undone_is_not_listed_as_if_it_could_be(rig: Rig) -> None:
+    held = json.loads((await rig.asked(action="hold")).body)["batch"]
+    await rig.done(lambda: bool(rig.events))
+    for selection, left in (({"domain": "nowhere.example"}, True), ({}, False)):
+        rig.events.clear()
+        rig.clock.advance(1000)
+        await rig.asked(action="undo", target=held, selection=selection)
+        await rig.done(lambda: bool(rig.events))
+        assert [each["undo"] for each in rig.every() if each["batch"] == held] == [left]
+
+
 def test_no_more_batches_are_kept_than_may_be(tmp_path: Path) -> None:
     ended = Ended(Disk(), tmp_path / "ended", 0)
     for number in range(KEPT + 3):
