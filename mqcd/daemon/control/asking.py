@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 
-ASK_S = 5.0
-"""How long a shard may take to answer a page."""
+from mqcd.ops.http.server import TIME_LIMIT_MS
+
+ASK_S = TIME_LIMIT_MS / 1000 - 1
+"""How long a shard may take to answer a page: the page that asks has time left to name it."""
 ACT_S = 600.0
 """How long it may take to change something, or to read its queue."""
 _CHUNK = 1 << 16

@@ -220,6 +220,7 @@ DELIVERY: Table = {
         GET: Operation(
             name="explain",
             summary="Where mail to an address or of a message goes, and why it waits.",
+            searches=True,
             fields=(
                 Field(name="q", gloss="An address, a domain, or a SPID."),
                 Field(name="sender", gloss="The sender of the mail in question."),

@@ -380,7 +380,7 @@ async def test_commands_say_what_they_did(tmp_path: Path, capfd: pytest.CaptureF
             ("undo", 0, False),
             ("undo", 1, False),
             ("remove", 0, False),
-            ("hold", 1, True),
+            ("hold", 1, False),
         ]
         assert await command(house, "reschedule") == 2
 
