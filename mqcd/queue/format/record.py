@@ -85,6 +85,8 @@ _AREA_OF = {
     for link in ("", _LINKED)
     for warning in ("", _WARNED)
 }
+_usual_head = re.compile(rb"[0-9A-F]{16}\|\d{1,9}\|[bdhir]l?w?\|\d{1,18}\|\d{1,18}\|").match
+"""The fields of a line as far as its size."""
 _AREA_OF_OCTETS = {word.encode(): flags for word, flags in _AREA_OF.items()}
 _ORIGINS = {Origin.SMTP: "s", Origin.REPORT: "r", Origin.IMPORT: "m"}
 ORIGIN_OF = {letter: origin for origin, letter in _ORIGINS.items()}
@@ -194,21 +196,29 @@ def verify(line: bytes) -> str:
         raise _impossible(line) from error
 
 
-def verify_all(lines: Sequence[bytes]) -> Sequence[str | None]:
-    """The same of lines without line feeds; None where `verify` would raise.
+def sound_all(lines: Sequence[bytes]) -> Sequence[str | None]:
+    """The same of lines without line feeds; None where `verify` or `sound` would raise: no reader shows what
+    a claim would put into quarantine.
 
-    All checksums are compared at once, which takes half the time: only where one differs, each is.
+    All checksums are compared at once, which takes half the time, and nearly all lines have the usual look:
+    only where one differs, each is examined. A time of acceptance that is none is left to what reads it.
     """
     bodies = [line[:-8] for line in lines]
     sums = struct.pack(f">{len(bodies)}I", *map(_crc32, bodies)).hex().encode()
-    if sums == b"".join([line[-8:] for line in lines]):
+    if sums == b"".join([line[-8:] for line in lines]) and all(map(_looks_usual, lines)):
         with suppress(UnicodeDecodeError):
             return [body.decode() for body in bodies]
-    return [_verified(line) for line in lines]
+    return [_sound_text(line) for line in lines]
 
 
-def _verified(line: bytes) -> str | None:
+def _looks_usual(line: bytes) -> bool:
+    """Whether a line is `sound` at first glance, if its checksum fits."""
+    return len(line) < MAX_LINE and line.count(b"|") == FIELDS - 1 and _usual_head(line) is not None
+
+
+def _sound_text(line: bytes) -> str | None:
     try:
+        sound(line + b"\n")
         return verify(line)
     except DecodeError:
         return None

@@ -21,7 +21,7 @@ from mqcd.core.model import AreaStats
 from mqcd.core.selecting.parts import Key, most_of, no_place, number_of, parse_key, show_key, words_of
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.format.choosing import chooser
-from mqcd.queue.format.record import Fields, halves, verify_all
+from mqcd.queue.format.record import Fields, halves, sound_all
 from mqcd.queue.reading.snapshot import Snapshot
 
 _ADDRESS, _AMENDED, _RECEIVED = map(Fields._fields.index, ("address", "amended", "received"))
@@ -57,7 +57,7 @@ def read_part(snapshot: Snapshot, selection: Selection, after: str, by_age: bool
     chosen = chooser(selection)
     texts: list[str] = []
     for lines, place in _from(snapshot, selection, after):
-        for index, text in enumerate(verify_all(lines)):
+        for index, text in enumerate(sound_all(lines)):
             if text is None:
                 snapshot.damaged_lines += 1
             elif _is_chosen(snapshot, chosen, text):
@@ -145,7 +145,7 @@ def _oldest(snapshot: Snapshot, selection: Selection, after: Key, most: int) -> 
     for oldest, lines in _by_age(snapshot, selection):
         if bound is not None and oldest > bound[0]:
             break
-        for text in verify_all(lines):
+        for text in sound_all(lines):
             if text is None:
                 snapshot.damaged_lines += 1
                 continue

@@ -33,7 +33,7 @@ from mqcd.queue.clusters.file import HEAD, OtherVersion, check_first_line
 from mqcd.queue.clusters.quarantine import place_of
 from mqcd.queue.disk.vacancy import check_vacant
 from mqcd.queue.format.choosing import chooser
-from mqcd.queue.format.record import Glance, parse, verify_all
+from mqcd.queue.format.record import Glance, parse, sound_all
 from mqcd.queue.manifest import log as manifests
 from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.reading.contents import Contents
@@ -214,13 +214,13 @@ class Snapshot:
         """What `make` makes of them, in lists, none of them empty. Raises StoreBusy.
 
         It is given a record's text, as `record.verify` gives it, and whether an attempt had begun. A line
-        that does not check, or of which `make` says so by a DecodeError, counts as damaged.
+        that is not sound, or of which `make` says so by a DecodeError, counts as damaged.
         """
         left = selection.limit
         chosen = chooser(selection)
         for lines, flags in self._lines(selection):
             made = []
-            for text, begun in zip(verify_all(lines), flags, strict=False):
+            for text, begun in zip(sound_all(lines), flags, strict=False):
                 if text is None:
                     self.damaged_lines += 1
                     continue

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDa
 from mqcd.core.model import Area, Recipient
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.file_window import STEP
+from mqcd.queue.format import record
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.spool.deleter import PIN_MS
 from mqcd.queue.wal.segments import Segment
@@ -181,6 +183,19 @@ async def test_lines_that_do_not_check_are_left_out_and_counted(rig: Rig) -> Non
     assert found == {each.key for each in every if each.area is not Area.BOUNCES}
     assert snapshot.damaged_lines == 1
     snapshot.close()
+    path.write_bytes(data)
+
+
+async def test_what_a_claim_will_put_into_quarantine_is_not_listed(rig: Rig) -> None:
+    every = await populate(rig)
+    path = next(rig.queue / name for name in rig.clusters() if name.startswith("bounces/"))
+    data = path.read_bytes()
+    line = data.splitlines(keepends=True)[-1]
+    bounce = record.decode(line)
+    impossible = record.encode(replace(bounce, due=-1, reply=bounce.reply[:-1]))
+    assert len(impossible) == len(line)
+    path.write_bytes(data.replace(line, impossible))
+    assert seen(rig) == (len(every) - 1, 1)
     path.write_bytes(data)
 
 
