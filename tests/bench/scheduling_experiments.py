@@ -21,7 +21,7 @@ from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Bounds, Give, Lane, Start
 from mqcd.deliver.lanes.passing import NOBODY, Skip
-from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.lanes.rates import Limit, Scope
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.routing.policy import Hop, Policy, hop
@@ -252,7 +252,7 @@ def rates(queued: int = 3000) -> Rows:
         rows.append(
             (
                 text,
-                Limit(rate).burst,
+                Limit(Scope.LANE, rate).burst,
                 first,
                 _most_in(times, MINUTE),
                 _most_in(times, HOUR),

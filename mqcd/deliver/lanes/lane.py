@@ -21,7 +21,7 @@ from mqcd.core.states import following
 from mqcd.core.value import value
 from mqcd.deliver.lanes.jobs import Job, JobQueue
 from mqcd.deliver.lanes.outside import PROBE_GRACE_MS, Share, Suspension
-from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.lanes.rates import Limit, Scope
 from mqcd.deliver.lanes.window import Pace, Window
 from mqcd.deliver.routing.policy import Hop
 
@@ -179,13 +179,17 @@ class Lane:
     """Its connections count as those of a destination that does not answer, see `slots`."""
     # throttling
     limit: Limit | None = None
-    """Its own rate."""
+    """That of its policy's rate."""
     # throttling, alarms
     asleep: int = 0
     """Nothing can start before this time, for lack of the lane's own tokens."""
     # passing
     domains: set[str] = field(default_factory=set)
     """Domains whose mail goes by this lane alone."""
+
+    def owes_nothing(self, now: int) -> bool:
+        """Whether a new lane would have as many tokens of its own."""
+        return all(limit.is_full(now) for limit in self.queue.limits if limit.scope is Scope.LANE)
 
     @property
     def name(self) -> str:

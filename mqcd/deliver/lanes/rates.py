@@ -12,6 +12,7 @@ monotonic ms; counts are recipients. Tokens are counted in fractions of a recipi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 from mqcd.config.settings import Rate
 from mqcd.core.address import normal_domain, split_address
@@ -30,12 +31,21 @@ STEP_MS = 1000
 """Recipients whose turns fall into one such step come back together."""
 
 
+class Scope(StrEnum):
+    """Whose mail a limit counts, all of which waits while it has no tokens."""
+
+    LANE = "lane"
+    ZONE = "zone"
+    SENDER = "sender"
+
+
 class Limit:
     """One rate and its used share."""
 
-    __slots__ = ("_at", "_booked", "_level", "asleep", "burst", "held", "rate")
+    __slots__ = ("_at", "_booked", "_level", "asleep", "burst", "held", "rate", "scope")
 
-    def __init__(self, rate: Rate) -> None:
+    def __init__(self, scope: Scope, rate: Rate) -> None:
+        self.scope = scope
         self.rate = rate
         self.burst = _burst(rate)
         self.held = 0
@@ -110,9 +120,9 @@ class SharedLimit(Limit):
 
     __slots__ = ("_name", "_used")
 
-    def __init__(self, rate: Rate, name: str, used: UsedRates) -> None:
-        super().__init__(rate)
-        self._name = name
+    def __init__(self, scope: Scope, name: str, rate: Rate, used: UsedRates) -> None:
+        super().__init__(scope, rate)
+        self._name = f"{scope} {name}"
         self._used = used
 
     def wait(self, recipients: int, now: int) -> int:
@@ -134,9 +144,9 @@ class SharedLimit(Limit):
         return recipients * self.rate.per * _NS // self.rate.count
 
 
-def limit_of(rate: Rate, name: str, used: UsedRates | None) -> Limit:
-    """A limit, shared with other processes by its name where there are any."""
-    return Limit(rate) if used is None else SharedLimit(rate, name, used)
+def limit_of(scope: Scope, name: str, rate: Rate, used: UsedRates | None) -> Limit:
+    """A limit, shared with other processes by its scope and name where there are any."""
+    return Limit(scope, rate) if used is None else SharedLimit(scope, name, rate, used)
 
 
 class Limits:
@@ -154,9 +164,9 @@ class Limits:
         used: UsedRates | None = None,
     ) -> None:
         """Apply these rates. Senders are addresses or domains, "<>" the null one."""
-        self.zones = _rebound(self.zones, zones, now, "zone", used)
+        self.zones = _rebound(self.zones, zones, now, Scope.ZONE, used)
         by_sender = {_sender(name): rate for name, rate in senders.items()}
-        self.senders = _rebound(self.senders, by_sender, now, "sender", used)
+        self.senders = _rebound(self.senders, by_sender, now, Scope.SENDER, used)
 
     def of_sender(self, reverse_path: str) -> Limit | None:
         """The limit of an address, else of its domain."""
@@ -175,11 +185,11 @@ def _sender(name: str) -> str:
 
 
 def _rebound(
-    old: Mapping[str, Limit], rates: Mapping[str, Rate], now: int, kind: str, used: UsedRates | None
+    old: Mapping[str, Limit], rates: Mapping[str, Rate], now: int, scope: Scope, used: UsedRates | None
 ) -> dict[str, Limit]:
     made: dict[str, Limit] = {}
     for name, rate in rates.items():
-        limit = made[name] = old.get(name) or limit_of(rate, f"{kind} {name}", used)
+        limit = made[name] = old.get(name) or limit_of(scope, name, rate, used)
         if limit.rate != rate:
             limit.change(rate, now)
     return made

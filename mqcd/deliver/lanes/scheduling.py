@@ -369,7 +369,7 @@ class LaneTable:
     def forget(self, now: int) -> None:
         """Remove suspended lanes for which nothing waits."""
         for lane in self.passing.deserted(now):
-            if lane.limit is None or lane.limit.is_full(now):
+            if lane.owes_nothing(now):
                 self._forget(lane)
 
     # ------------------------------------------------------------ the active set is full
@@ -415,7 +415,7 @@ class LaneTable:
 
     def _forgettable(self, lane: Lane, now: int) -> bool:
         busy = lane.connections or lane.suspended or lane.queue.aside
-        return not busy and (lane.limit is None or lane.limit.is_full(now))
+        return not busy and lane.owes_nothing(now)
 
     def _forget(self, lane: Lane) -> None:
         lane.on(Event.FORGET)

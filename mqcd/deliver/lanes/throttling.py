@@ -24,13 +24,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
+from typing import assert_never
 
 from mqcd.core.model import Recipient
 from mqcd.core.ports import UsedRates
-from mqcd.deliver.lanes.decisions import allowed
+from mqcd.deliver.lanes.decisions import Short, allowed
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Bounds, Lane
-from mqcd.deliver.lanes.rates import Limit, Limits, limit_of
+from mqcd.deliver.lanes.rates import Limit, Limits, Scope, limit_of
 from mqcd.deliver.lanes.turns import Turns, Zone
 from mqcd.deliver.routing.policy import Hop
 
@@ -156,7 +157,7 @@ class Throttle:
         if policy.rate is None:
             lane.limit = None
         elif lane.limit is None:
-            lane.limit = limit_of(policy.rate, f"lane {lane.name}", self._used)
+            lane.limit = limit_of(Scope.LANE, lane.name, policy.rate, self._used)
         elif lane.limit.rate != policy.rate:
             lane.limit.change(policy.rate, now)
         limits = (lane.limit, self._rates.zones.get(policy.zone))
@@ -193,19 +194,25 @@ class Throttle:
                 queue.split_first(size)
                 queue.jobs.first.paid = True
                 return queue.take()
-            if size.limit is not job.limit:
-                self._sleep(lane, size.limit, size.until)
+            if not self._goes_on(lane, size):
                 return None
-            self._set_aside(lane, size.limit, size.until)
         return None
 
-    def _sleep(self, lane: Lane, limit: Limit, until: int) -> None:
-        """A lane, or its whole zone, has nothing to start until then."""
-        if limit is lane.limit:
-            self._alarms.sleep(lane, until)
-            return
-        self._alarms.sleep(self._turns.zone(lane.hop.policy.zone), until)
-        self._turns.push(lane)
+    def _goes_on(self, lane: Lane, short: Short) -> bool:
+        """Have all wait that a limit counts; returns whether the lane's next job may go nevertheless."""
+        match short.limit.scope:
+            case Scope.LANE:
+                self._alarms.sleep(lane, short.until)
+                return False
+            case Scope.ZONE:
+                self._alarms.sleep(self._turns.zone(lane.hop.policy.zone), short.until)
+                self._turns.push(lane)
+                return False
+            case Scope.SENDER:
+                self._set_aside(lane, short.limit, short.until)
+                return True
+            case _:
+                assert_never(short.limit.scope)
 
     def _set_aside(self, lane: Lane, limit: Limit, until: int) -> None:
         job = lane.queue.step_aside()

@@ -9,7 +9,7 @@ from itertools import chain
 from mqcd.core.model import Recipient
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
-from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.lanes.rates import Limit, Scope
 from mqcd.deliver.lanes.throttling import Throttle
 
 Key = tuple[int, int]
@@ -34,7 +34,7 @@ def wait_of(lanes: Collection[Lane], throttle: Throttle, recipient: Recipient, n
     """The wait of a recipient."""
     for lane in lanes:
         if (jobs := _up_to(lane.queue.jobs, recipient.key)) is not None:
-            waits = (limit.wait(_before(limit, lanes, lane, jobs), now) for limit in lane.queue.limits)
+            waits = (limit.wait(_before(limit, lanes, jobs), now) for limit in lane.queue.limits)
             return Wait(place=len(jobs) - 1, rate_in_ms=max([_sender_wait(jobs, now), *waits]))
     for line in throttle.lines():
         if (jobs := _up_to(line, recipient.key)) is not None:
@@ -58,10 +58,10 @@ def _sender_wait(jobs: list[Job], now: int) -> int:
     return limit.wait(_count(each for each in jobs if each.limit is limit), now) if limit is not None else 0
 
 
-def _before(limit: Limit, lanes: Iterable[Lane], lane: Lane, jobs: list[Job]) -> int:
+def _before(limit: Limit, lanes: Iterable[Lane], jobs: list[Job]) -> int:
     """Recipients that a rate counts up to the last job. A zone sends in order of arrival, from all its
     lanes."""
-    if limit is lane.limit:
+    if limit.scope is Scope.LANE:
         return _count(jobs)
     return _count(_older(lanes, limit, jobs[-1])) + len(jobs[-1].recipients)
 

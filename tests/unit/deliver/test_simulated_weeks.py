@@ -15,7 +15,7 @@ from mqcd.core.model import Recipient
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.deliver.lanes.lane import Bounds
 from mqcd.deliver.lanes.outside import PROBE_GRACE_MS
-from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.lanes.rates import Limit, Scope
 from mqcd.deliver.patrol import PATROL_MS
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination
@@ -68,7 +68,7 @@ class Map:
 
 def assert_within(attempts: list[Tried], rate: Rate) -> None:
     """No stretch of time sees more than the rate and one burst."""
-    burst = Limit(rate).burst
+    burst = Limit(Scope.LANE, rate).burst
     level, last = float(burst), 0
     for tried in attempts:
         level = min(level + (tried.at - last) * rate.count / rate.per, burst) - len(tried.recipients)

@@ -22,8 +22,9 @@ from mqcd.deliver.lanes.decisions import (
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Event, Lane, Why
 from mqcd.deliver.lanes.outside import Share
-from mqcd.deliver.lanes.rates import Limit
+from mqcd.deliver.lanes.rates import Limit, Scope
 from mqcd.deliver.lanes.slots import Slots
+from mqcd.deliver.lanes.throttling import Alarms, Throttle
 from mqcd.deliver.lanes.turns import Turns
 from tests.unit.deliver.lanes.test_scheduling import PLACES
 
@@ -94,7 +95,7 @@ def holds_share(lane: Lane) -> None:
 
 
 def has_a_rate(lane: Lane) -> None:
-    limit = Limit(Rate(count=1, per=3_600_000))
+    limit = Limit(Scope.LANE, Rate(count=1, per=3_600_000))
     lane.queue.bind((limit,))
     limit.take(1, 0)
 
@@ -124,7 +125,7 @@ def test_a_suspended_lane_takes_one_as_its_probe() -> None:
 
 
 def test_the_senders_rate_is_asked_before_the_lanes() -> None:
-    lane, sender = lane_with(1), Limit(Rate(count=1, per=1000))
+    lane, sender = lane_with(1), Limit(Scope.SENDER, Rate(count=1, per=1000))
     has_a_rate(lane)
     job = lane.queue.jobs.first
     job.limit = sender
@@ -148,3 +149,15 @@ def test_a_lane_with_progress_keeps_what_it_holds() -> None:
     assert lane is stuck
     assert share.most == ACTIVE_SET // 4
     assert stuck.share == Share()
+
+
+def test_a_second_limit_of_a_lane_holds_back_that_lane_alone() -> None:
+    """As its first does: other lanes of the zone go on, and the lane is not forgotten before it is full."""
+    turns, lane = Turns(), lane_with(1)
+    hour = Limit(Scope.LANE, Rate(count=1, per=3_600_000))
+    lane.queue.bind((Limit(Scope.LANE, Rate(count=9, per=1000)), hour))
+    hour.take(1, 0)
+    assert Throttle(turns, Alarms()).take(lane, 0) is None
+    assert (lane.asleep, turns.zone(lane.hop.policy.zone).asleep) == (3_600_000, 0)
+    lane.queue.cut(0)
+    assert [lane.owes_nothing(now) for now in (3_599_999, 3_600_000)] == [False, True]

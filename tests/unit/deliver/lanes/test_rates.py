@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from mqcd.config.settings import Rate
-from mqcd.deliver.lanes.rates import HOLD_MS, LONGEST_MS, Limit, Limits
+from mqcd.deliver.lanes.rates import HOLD_MS, LONGEST_MS, Limit, Limits, Scope
 
 SECOND, HOUR, WEEK = 1000, 3_600_000, 7 * 24 * 3_600_000
 RATES = st.builds(
@@ -23,14 +23,14 @@ RATES = st.builds(
     ],
 )
 def test_the_burst_is_what_ten_seconds_give_or_the_time_named(rate: Rate, burst: int) -> None:
-    limit = Limit(rate)
+    limit = Limit(Scope.LANE, rate)
     assert limit.burst == burst
     assert limit.wait(burst, 0) == 0
     assert limit.wait(burst + 1, 0) > 0
 
 
 def test_tokens_come_one_by_one_and_exactly() -> None:
-    limit = Limit(Rate(count=3, per=SECOND))
+    limit = Limit(Scope.LANE, Rate(count=3, per=SECOND))
     limit.take(3, 0)
     assert [limit.wait(n, 0) for n in (1, 2, 3)] == [334, 667, 1000]
     assert limit.wait(1, 333) == 1
@@ -40,7 +40,7 @@ def test_tokens_come_one_by_one_and_exactly() -> None:
 @settings(max_examples=200)
 @given(rate=RATES, steps=st.lists(st.tuples(st.integers(0, HOUR), st.integers(1, 20)), max_size=150))
 def test_no_stretch_of_time_sees_more_than_rate_and_burst(rate: Rate, steps: list[tuple[int, int]]) -> None:
-    limit = Limit(rate)
+    limit = Limit(Scope.LANE, rate)
     now, gone = 0, []
     for wait, wanted in steps:
         now += wait
@@ -58,7 +58,7 @@ def test_no_stretch_of_time_sees_more_than_rate_and_burst(rate: Rate, steps: lis
 @settings(max_examples=100)
 @given(rate=RATES, now=st.integers(0, 4 * WEEK), size=st.integers(1, 20))
 def test_who_waits_as_long_as_told_goes(rate: Rate, now: int, size: int) -> None:
-    limit = Limit(rate)
+    limit = Limit(Scope.LANE, rate)
     limit.take(limit.burst, now)
     size = min(size, limit.burst)
     wait = limit.wait(size, now)
@@ -67,7 +67,7 @@ def test_who_waits_as_long_as_told_goes(rate: Rate, now: int, size: int) -> None
 
 
 def test_long_waits_are_parked_until_shortly_before_their_turn() -> None:
-    limit = Limit(Rate(count=1, per=SECOND))
+    limit = Limit(Scope.LANE, Rate(count=1, per=SECOND))
     limit.take(limit.burst, 0)
     inside, outside = 0, []
     for _ in range(100):
@@ -84,13 +84,13 @@ def test_long_waits_are_parked_until_shortly_before_their_turn() -> None:
 
 
 def test_nobody_is_sent_away_for_longer_than_an_hour() -> None:
-    limit = Limit(Rate(count=1, per=24 * HOUR))
+    limit = Limit(Scope.LANE, Rate(count=1, per=24 * HOUR))
     limit.take(1, 0)
     assert [limit.book(0, 1000, been_outside=False) for _ in range(3)] == [LONGEST_MS] * 3
 
 
 def test_newcomers_do_not_pass_those_who_wait_outside() -> None:
-    limit = Limit(Rate(count=1, per=SECOND))
+    limit = Limit(Scope.LANE, Rate(count=1, per=SECOND))
     limit.take(limit.burst, 0)
     limit.held = 30
     assert limit.book(0, 1000, been_outside=False) > HOLD_MS
@@ -100,7 +100,7 @@ def test_newcomers_do_not_pass_those_who_wait_outside() -> None:
 
 
 def test_no_more_wait_inside_than_there_is_room_for() -> None:
-    limit = Limit(Rate(count=1000, per=SECOND))
+    limit = Limit(Scope.LANE, Rate(count=1000, per=SECOND))
     limit.held = 50
     assert limit.book(0, 50, been_outside=True) > 0
     assert limit.book(0, 51, been_outside=True) == 0
@@ -134,7 +134,7 @@ def test_a_whole_address_goes_before_its_domain() -> None:
 
 
 def test_a_limit_that_is_full_again_may_be_forgotten() -> None:
-    limit = Limit(Rate(count=1, per=SECOND))
+    limit = Limit(Scope.LANE, Rate(count=1, per=SECOND))
     assert limit.is_full(0)
     limit.take(1, 0)
     assert not limit.is_full(999)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from mqcd.config.settings import Rate
-from mqcd.deliver.lanes.rates import Limit, SharedLimit, limit_of
+from mqcd.deliver.lanes.rates import Limit, Scope, SharedLimit, limit_of
 from mqcd.net.shared import used_rates
 from mqcd.net.shared.used_rates import UsedRates
 
@@ -87,7 +87,7 @@ def test_a_place_outlives_its_user(fd: int) -> None:
 @pytest.mark.parametrize(("count", "per"), [(10, 1000), (1, 1000), (500, 3_600_000)])
 def test_one_process_has_the_whole_rate(fd: int, count: int, per: int) -> None:
     rate = Rate(count=count, per=per)
-    alone, shared = Limit(rate), limit_of(rate, "lane a", UsedRates(fd))
+    alone, shared = Limit(Scope.LANE, rate), limit_of(Scope.LANE, "a", rate, UsedRates(fd))
     assert isinstance(shared, SharedLimit)
     chance = random.Random(1)
     now = 1_000_000
@@ -102,7 +102,7 @@ def test_one_process_has_the_whole_rate(fd: int, count: int, per: int) -> None:
 
 def test_four_processes_together_have_the_rate(fd: int) -> None:
     rate = Rate(count=10, per=1000)
-    limits = [SharedLimit(rate, "lane a", UsedRates(fd)) for _ in range(4)]
+    limits = [SharedLimit(Scope.LANE, "a", rate, UsedRates(fd)) for _ in range(4)]
     began = now = 5_000
     sent = [0, 0, 0, 0]
     chance = random.Random(2)
@@ -117,7 +117,7 @@ def test_four_processes_together_have_the_rate(fd: int) -> None:
 
 
 def test_a_limit_is_full_when_all_is_regained(fd: int) -> None:
-    limit = SharedLimit(Rate(count=10, per=1000), "lane a", UsedRates(fd))
+    limit = SharedLimit(Scope.LANE, "a", Rate(count=10, per=1000), UsedRates(fd))
     assert limit.is_full(1000)
     limit.take(1, 1000)
     assert not limit.is_full(1000)
