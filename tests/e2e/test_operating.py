@@ -212,7 +212,7 @@ def test_interrupt_from_a_terminal_stops_too(make_server: MakeServer) -> None:
 def test_files_are_for_the_server_alone(make_server: MakeServer, receiver: Receiver) -> None:
     server = make_server(Plan(relays=relay(receiver.port), queue={"retry_delays": "1h"})).start()
     receiver.follow("*=450 4.2.1 Busy")
-    mail.send(server.port, b"Subject: x\r\n\r\n" + b"x" * 70 * 3000 + b"\r\n", "big@example.test")
+    mail.send(server.port, b"Subject: x\r\n\r\n" + (b"x" * 70 + b"\r\n") * 3000, "big@example.test")
     server.event("deferred", recipient="big@example.test")
     assert server.stop() == 0
     seen = 0
