@@ -7,6 +7,7 @@ decides this itself, so all treat a partial delivery alike.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from mqcd.core.events import MIGRATED
 from mqcd.core.model import (
@@ -84,13 +85,22 @@ def end_of(recipient: Recipient) -> Bounced | Amended | None:
 
 def not_later(verdict: Verdict, latest: int) -> Verdict:
     """The verdict with a due time of `latest` (ms) at most."""
-    if isinstance(verdict, PutOff) and verdict.due > latest and not verdict.held:
-        return replace(verdict, due=latest)
-    if isinstance(verdict, Amended) and verdict.batch.action is Action.RESCHEDULE:
-        return replace(verdict, batch=replace(verdict.batch, until=min(verdict.batch.until, latest)))
-    if isinstance(verdict, Amended) and verdict.batch.action is Action.RELEASE:
-        return replace(verdict, batch=replace(verdict.batch, at=min(verdict.batch.at, latest)))
-    return verdict
+    if isinstance(verdict, PutOff):
+        return replace(verdict, due=latest) if verdict.due > latest and not verdict.held else verdict
+    return replace(verdict, batch=_sooner(verdict.batch, latest)) if isinstance(verdict, Amended) else verdict
+
+
+def _sooner(batch: Batch, latest: int) -> Batch:
+    match batch.action:
+        case Action.RESCHEDULE:
+            return replace(batch, until=min(batch.until, latest))
+        case Action.RELEASE:
+            return replace(batch, at=min(batch.at, latest))
+        case Action.HOLD | Action.REMOVE | Action.BOUNCE | Action.REDIRECT | Action.RETRY | Action.UNDO:
+            # A retry comes no later than the record says.
+            return batch
+        case _:
+            assert_never(batch.action)
 
 
 def parked(recipient: Recipient, until: int) -> Recipient:
