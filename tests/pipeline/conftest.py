@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from mqcd.pipeline.spark.session import session
@@ -36,3 +38,12 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "pipeline")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_handlers() -> Iterator[None]:
+    """Handlers keep their format. Spark's loggers give each their own, and pytest adds the handlers of all
+    later tests to loggers that do not propagate, as these after an error in a query."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)
+        yield

@@ -87,7 +87,8 @@ class Acting:
     async def _counted(self, act: Act, where: str, now: int) -> Said:
         """What the action would change: `matched`, `changed`, `in_flight`, `sample`."""
         # What lacks for an order does not matter to its count.
-        filler = {"target": "postmaster@localhost"} if "target" in act.fields else {}
+        fillers = {"target": ("target", "postmaster@localhost"), "delay": ("until", self._clock.now())}
+        filler = dict(fillers[name] for name in act.fields if name in fillers)
         fields: dict[str, object] = {
             "action": act.name,
             "selection": _selection(where, now),
