@@ -430,5 +430,5 @@ def _lines(silent: Replies) -> list[str]:
 
 
 def _shards(replies: Replies) -> list[int]:
-    """Those that answer."""
+    """The shards that answer."""
     return [shard for shard, reply in replies.items() if reply.good]

@@ -62,7 +62,7 @@ def whole(wanted: Sequence[str]) -> list[str]:
 
 def _address(wanted: str) -> Node:
     local, _, domain = wanted.rpartition("@")
-    # The domain apart: it may be written in several ways, which a pattern would tell from one another.
+    # The domain apart: it may be written in several ways, which a pattern would take for different ones.
     quoted = "".join(f"[{each}]" if each in _SPECIAL else each for each in local)
     at_domain = Compare("sender-domain", "=", (normal_domain(domain),))
     return all_of(at_domain, Compare("sender", "~", (f"{quoted}@*",)))

@@ -107,7 +107,7 @@ class Offers:
         return bool(self._queues[area])
 
     def tenants(self, area: Area) -> Collection[str]:
-        """Between whom `first` takes turns."""
+        """The tenants between which `first` takes turns."""
         return self._queues[area].keys()
 
     def next_due(self, area: Area = Area.DEFERRED) -> int | None:
@@ -121,7 +121,7 @@ class Offers:
         return row.first() if row is not None else None
 
     def due_tenants(self, now: int) -> Collection[str]:
-        """Between whom `first_due` takes turns in area deferred."""
+        """The tenants between which `first_due` takes turns in area deferred."""
         return self._due[Area.DEFERRED].ready(now)
 
     def first_held(self, domain: str) -> str | None:

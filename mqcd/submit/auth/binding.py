@@ -39,7 +39,7 @@ _EXPORTED = 32
 
 
 def channel_bindings(certificate: bytes, exporter_secret: bytes, unique: bytes) -> Mapping[str, bytes]:
-    """Those that there are; each argument is b"" where it is not known. Raises DecodeError for what is no
+    """The bindings of a session; an argument is b"" where it is not known. Raises DecodeError for what is no
     certificate."""
     found = {
         "tls-server-end-point": server_end_point(certificate) if certificate else b"",
