@@ -36,6 +36,8 @@ class Taken:
     """A receiver: what it took, and what it answers."""
 
     refusing: str = ""
+    first: int = 0
+    """Portions that it takes before it refuses any."""
     broken: bool = False
     """Whether it has a fault of its own."""
     wait_ms: int = 0
@@ -46,7 +48,7 @@ class Taken:
     async def send(self, lines: Sequence[bytes]) -> None:
         if self.broken:
             raise KeyError("made to fail")
-        if self.refusing:
+        if self.refusing and len(self.portions) >= self.first:
             self.refused += 1
             raise NotTaken(self.refusing, self.wait_ms)
         self.portions.append([json.loads(line)["id"] for line in lines])
