@@ -110,7 +110,10 @@ class Evacuator:
                 "segment %d: %d records did not check and are in quarantine", segment.number, copied.bad
             )
         shard.figures.quarantined += copied.bad
-        await self._release(move)
+        try:
+            await self._release(move)
+        finally:
+            segment.readers -= 1
         await self._free(move)
         shard.figures.evacuations += 1
         shard.figures.evacuation_ms += shard.clock.monotonic() - begun
@@ -282,6 +285,8 @@ class Evacuator:
         """Memory follows the commit, in the same turn."""
         shard, segment = self._shard, move.segment
         segment.on(SegmentEvent.EVACUATE)
+        # Until the frozen entries are dropped they are read here.
+        segment.readers += 1
         shard.keys.evacuated(move.taken_keys, move.keys, move.ended_keys)
         for area, records in move.records.items():
             shard.entries.accounts.take(area, records, move.octets[area])

@@ -409,6 +409,28 @@ async def test_no_loop_turn_handles_more_than_a_slice(tmp_path: Path) -> None:
     await rig.close()
 
 
+async def test_a_frozen_record_is_read_until_its_entry_is_dropped(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    sealed = await rig.seal()
+    *_, entry = sealed.entries.values()
+    entry.recipient, entry.raw = None, b""
+    readers: list[asyncio.Task[bytes]] = []
+
+    def committed() -> None:
+        if sealed.retired and not readers:
+            # One reader has just ended, another one comes.
+            sealed.readers += 1
+            assert sealed.unpin() == -1
+            assert entry.state is State.FROZEN
+            readers.append(asyncio.ensure_future(rig.shard.raw_line(entry)))
+
+    rig.shard.watchers.append(committed)
+    await rig.store._live.checkpointer.evacuate(sealed)
+    [reader] = readers
+    assert b"a@example.org" in await reader
+    assert sealed.fd == -1
+
+
 async def test_a_failed_evacuation_thaws_in_slices(tmp_path: Path) -> None:
     journal = JournalSettings(segmentsize=16 << 20, segments=8, seal_age=HOUR)
     rig = await Rig(tmp_path / "q", journal=journal).open()
