@@ -255,7 +255,7 @@ class Front:
         """
         fields = fields_in(request)
         dry_run = take_dry_run(fields)
-        order = parse_order(fields)
+        order = parse_order(fields, dry_run=dry_run)
         order = replace(order, batch=replace(order.batch, id="", by=""))
         order = completed(order, by=request.by, now=SystemClock().now(), grace_ms=self._grace_ms)
         limit = order.selection.limit

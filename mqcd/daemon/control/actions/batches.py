@@ -121,7 +121,8 @@ class Batches:
             fields = fields_in(request)
             dry_run = take_dry_run(fields)
             now = self._clock.now()
-            order = completed(parse_order(fields), by=request.by, now=now, grace_ms=self.grace_ms)
+            order = parse_order(fields, dry_run=dry_run)
+            order = completed(order, by=request.by, now=now, grace_ms=self.grace_ms)
             self._check(order.batch)
             if dry_run:
                 outcome = await self.counted(order)

@@ -92,8 +92,8 @@ _BATCH: Mapping[str, type] = {
 }
 
 
-def parse_order(fields: Mapping[str, Any]) -> Order:
-    """What `Order.fields` made. Raises DecodeError."""
+def parse_order(fields: Mapping[str, Any], *, dry_run: bool = False) -> Order:
+    """What `Order.fields` made; for a dry run it may lack what only a change needs. Raises DecodeError."""
     known = {name: fields[name] for name in _BATCH if name in fields}
     for name, value in known.items():
         if type(value) is not _BATCH[name]:
@@ -111,13 +111,20 @@ def parse_order(fields: Mapping[str, Any]) -> Order:
     batch = Batch(**{"id": "", "at": 0, "by": "", **known}, action=action, reason=reason)
     if not _is_name(batch.id):
         raise DecodeError("id: expected a word of at most 100 letters, digits and signs, without /")
-    if action is Action.UNDO and not (batch.target and _is_name(batch.target)):
-        raise DecodeError("target: expected the name of a batch")
-    if action is Action.RESCHEDULE and not batch.until:
-        raise DecodeError("until: expected the time of the next attempt")
-    if action is Action.REDIRECT:
-        batch = replace(batch, target=_target(batch.target))
+    batch = _detailed(batch, dry_run=dry_run)
     return Order(batch=batch, selection=selection, resolved=_resolved(fields, selection))
+
+
+def _detailed(batch: Batch, *, dry_run: bool) -> Batch:
+    """With its target as it is recorded. Raises DecodeError for what its action needs and has not."""
+    if batch.action is Action.UNDO and not (batch.target and _is_name(batch.target)):
+        # A dry run needs it too: it selects what would be restored.
+        raise DecodeError("target: expected the name of a batch")
+    if batch.action is Action.RESCHEDULE and not (batch.until or dry_run):
+        raise DecodeError("until: expected the time of the next attempt")
+    if batch.action is Action.REDIRECT and (batch.target or not dry_run):
+        return replace(batch, target=_target(batch.target))
+    return batch
 
 
 def _is_name(text: str) -> bool:

@@ -86,15 +86,7 @@ class Acting:
 
     async def _counted(self, act: Act, where: str, now: int) -> Said:
         """What the action would change: `matched`, `changed`, `in_flight`, `sample`."""
-        # What lacks for an order does not matter to its count.
-        fillers = {"target": ("target", "postmaster@localhost"), "delay": ("until", self._clock.now())}
-        filler = dict(fillers[name] for name in act.fields if name in fillers)
-        fields: dict[str, object] = {
-            "action": act.name,
-            "selection": _selection(where, now),
-            "dry_run": True,
-            **filler,
-        }
+        fields = {"action": act.name, "selection": _selection(where, now), "dry_run": True}
         return await post(self._client, _BATCH, fields, "")
 
     async def _act(self, request: Request) -> Response:

@@ -240,6 +240,13 @@ async def test_a_dry_run_counts_and_shows_a_few(rig: Rig) -> None:
     assert rig.files() == []
 
 
+@pytest.mark.parametrize("action", ["redirect", "reschedule"])
+async def test_a_dry_run_needs_no_details(rig: Rig, action: str) -> None:
+    said = await rig.asked(action=action, dry_run=True)
+    assert (said.status, json.loads(said.body)["changed"]) == (200, 4)
+    assert (await rig.asked(action=action)).status == 400
+
+
 async def test_the_last_batches_are_listed_over_a_restart(rig: Rig) -> None:
     held = json.loads((await rig.asked(action="hold", reason="why")).body)["batch"]
     await rig.done(lambda: bool(rig.events))
@@ -308,8 +315,11 @@ async def test_nobody_is_named_but_by_the_front_process(rig: Rig) -> None:
         ({"action": "hold", "at": "now"}, "at: expected int"),
         ({"action": "hold", "what": 1}, "no such field: what"),
         ({"action": "undo"}, "target: expected the name of a batch"),
+        ({"action": "undo", "dry_run": True}, "target: expected the name of a batch"),
         ({"action": "redirect", "target": "a b@c"}, "not a mail address"),
         ({"action": "redirect", "target": "host:99999"}, "target: "),
+        ({"action": "redirect", "target": "host:99999", "dry_run": True}, "target: "),
+        ({"action": "reschedule", "until": -1, "dry_run": True}, "until: expected a time"),
         ({"action": "hold", "id": "../x"}, "id: expected a word"),
         ({"action": "hold", "id": "x" * 101}, "id: expected a word"),
         ({"action": "hold", "dry_run": "yes"}, "dry_run: expected bool"),

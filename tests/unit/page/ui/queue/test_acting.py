@@ -30,14 +30,15 @@ def asked(site: Site, path: str) -> list[dict[str, Any]]:
     return [json.loads(each.body) for each in site.control.asked if each.path == path]
 
 
-async def test_a_count_changes_nothing(open_site: Site) -> None:
+@pytest.mark.parametrize("action", ["hold", "redirect", "reschedule"])
+async def test_a_count_changes_nothing(open_site: Site, action: str) -> None:
     open_site.control.answers = of_server("x")
     async with open_site.client() as client:
-        answer = await client.get("/act/count?action=hold&where=area+%3D+deferred&now=7")
+        answer = await client.get(f"/act/count?action={action}&where=area+%3D+deferred&now=7")
     assert "4 recipients" in answer.text
     [question] = asked(open_site, "/v1/batch")
     assert question == {
-        "action": "hold",
+        "action": action,
         "selection": {"where": "area = deferred", "now": 7},
         "dry_run": True,
     }
