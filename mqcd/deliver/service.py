@@ -337,6 +337,7 @@ class Deliverer:
     async def _claim(self, room: int) -> None:
         clock = self._clock
         wall, now = clock.now(), clock.monotonic()
+        self._table.renew_rests(now)
         skip = self._table.skip(now, wall, self._standing.barred).but(self._rests)
         self._plan.claiming(bool(skip))
         overdue = partial(self._overdue, wall) if skip.by_lanes else None

@@ -9,6 +9,7 @@ They change nothing: `LaneTable` and its parts apply them. What holds mail back 
 | the lane has its turn | `at_turn` | an idle or a new connection, or where the lane waits |
 | a job is next | `allowed` | how many recipients its rates allow, or which of them until when none |
 | a connection has nothing to do | `must_close` | whether it has to go |
+| a claim begins | `next_rest` | whether claims still pass over what a lane would have to give back |
 | the active set is full | `reliefs` | which lanes give back how much |
 """
 
@@ -106,6 +107,17 @@ def allowed(job: Job, limits: Sequence[Limit], now: int) -> int | Short:
 def must_close(lane: Lane, slots: Slots) -> bool:
     """Whether a connection that has ended its job has to go: its lane is suspended, or others wait for it."""
     return lane.suspended or slots.others_wait(lane)
+
+
+def next_rest(lane: Lane, now: int) -> Share | None:
+    """The share of a lane whose mail claims pass over; None = they no longer do. The next rest begins as soon
+    as one has ended with the share still held: no mail is claimed to see that."""
+    share = lane.share
+    if lane.suspended:
+        return None
+    if share.until <= now and not (share.most and lane.queue.waiting >= share.most):
+        return None
+    return share.resting(now, lane.moved)
 
 
 def reliefs(lanes: Iterable[Lane], queuecache: int, now: int) -> list[tuple[Lane, Share]]:

@@ -163,7 +163,6 @@ class Lane:
     """Connections that broke since the last transaction that ran to its end."""
     moved: int = 0
     """When a transaction last ended, or its first recipients came."""
-    # scheduling and passing
     share: Share = field(default_factory=Share)
     # scheduling, and direct, which takes a message back that could not be written
     coming: int = 0
@@ -227,12 +226,6 @@ class Lane:
         """Longest time, ms, until a recipient whose attempt failed comes back; None = its retry delay, as the
         lane is not suspended. Others come first: each gets a turn as the probe."""
         return self.until_probed(now) + PROBE_GRACE_MS if self.suspended else None
-
-    def asked(self, now: int) -> tuple[Share, int]:
-        """The share once one more recipient comes, and how long that stays outside because of it, ms; 0 = it
-        may come in."""
-        new = self.condition is Condition.NEW
-        return self.share.asked(self.queue.waiting, now, self.moved, new=new)
 
     def top(self, queuecache: int) -> int:
         """Connections that it may have at most."""

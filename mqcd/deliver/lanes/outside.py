@@ -73,12 +73,11 @@ class Share:
         rest = min(max(self.rest, MIN_REST_MS), longest)
         return Share(self.most, rest, now + rest)
 
-    def asked(self, waiting: int, now: int, moved: int, *, new: bool) -> tuple[Share, int]:
-        """The share when one more recipient comes to `waiting` others, and for how many ms that one stays
-        outside (0 = it comes in). The share ends when half of it is used up, unless the lane is new."""
-        if waiting < self.most:
-            return (Share(0, self.rest, self.until) if waiting * 2 < self.most and not new else self), 0
-        if self.until > now:
-            return self, self.until - now
-        longer = Share(self.most, self.rest * 2, self.until).rested(now, moved)
-        return longer, longer.rest
+    def resting(self, now: int, moved: int) -> Share:
+        """The share with a rest under way: its own, or where that has ended the next one, twice as long."""
+        return self if self.until > now else Share(self.most, self.rest * 2, self.until).rested(now, moved)
+
+    def eased(self, waiting: int, *, new: bool) -> Share:
+        """The share of a lane in which so many wait: it ends when half of it is used up, unless the lane is
+        new. A rest under way goes on."""
+        return Share(0, self.rest, self.until) if waiting * 2 < self.most and not new else self

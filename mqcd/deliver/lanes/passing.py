@@ -1,4 +1,25 @@
-"""Domains that claims pass over, and until when: of lanes that are suspended or hold their share. Pure."""
+"""Which domains claims pass over, and until when. Pure.
+
+Mail that its lane would only have to give back stays in the store, where it costs nothing.
+
+| a domain is passed over | until | kept as |
+|---|---|---|
+| whose lane is suspended | soon after the next probe (`Suspension.wait`) | `add` to `revived` |
+| whose lane rests: it holds its share | the rest ends, and the lane has room again | `add` to `rested` |
+| that a standing rule suspends | as the rule says | `barred`, by the caller |
+
+So are domains that all go by one lane (`belongs`), at most MAX_DOMAINS of a lane; other mail is claimed and
+given back.
+
+Example: 900 recipients for `a.example` come to a new lane, which may hold 625. The 626th makes the lane rest
+for 100 ms: it is parked for so long with those that follow it, and claims pass over `a.example`. At the
+first claim after that the lane still holds 625: it rests for another 200 ms, then for 400, at most for five
+minutes. The first transaction that ends lifts the share; then the rest under way is the last. A lane that
+had stood still must use up half of its share for that.
+
+A look-up (`skip`, `is_dead`, `dead`, `deserted`) changes nothing; `LaneTable.renew_rests` decides which lanes
+rest on, when a claim begins.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +36,20 @@ MAX_DOMAINS = 1000
 
 
 class Skip(Mapping[str, int]):
-    """Domains that one claim passes over, and until when. Domains of dead lanes are looked up on demand:
-    there may be tens of thousands, and a claim meets few of them."""
+    """Domains that one claim passes over, and until when. They are looked up on demand: there may be tens of
+    thousands, and a claim meets few of them."""
 
     def __init__(
         self,
-        resting: Mapping[str, int],
-        dead: Mapping[str, Lane],
+        resting: Collection[Lane],
+        dead: Collection[Lane],
         homes: Mapping[str, Lane],
         barred: Mapping[str, int],
         now: int,
         wall: int,
     ) -> None:
-        """`barred`: until when, wall time; `now` is monotonic."""
+        """`homes`: by domain, the lane that all its mail goes by. `barred`: until when, wall time; `now` is
+        monotonic."""
         self._resting = resting
         self._dead = dead
         self._lane_of = homes
@@ -61,12 +83,12 @@ class Skip(Mapping[str, int]):
             spared = self._spared is not None and self._spared(key)
             rest = 0 if spared else lane.until_probed(self._now)
         else:
-            rest = self._resting.get(key, 0)
+            rest = lane.share.until - self._now if lane in self._resting else 0
         return self._from + rest if rest > 0 else default
 
     def __iter__(self) -> Iterator[str]:
-        dead = [domain for lane in self._dead.values() for domain in lane.domains]
-        named = dict.fromkeys((*self._resting, *dead, *self._barred))
+        of_lanes = [domain for lane in (*self._resting, *self._dead) for domain in lane.domains]
+        named = dict.fromkeys((*of_lanes, *self._barred))
         return (domain for domain in named if self.get(domain, 0))
 
     def __len__(self) -> int:
@@ -92,8 +114,10 @@ class Passing:
     """By domain, the lane that alone takes its mail; and the lanes whose domains may be passed over."""
 
     def __init__(self) -> None:
-        self._dead: dict[str, Lane] = {}
-        self._resting: dict[str, Lane] = {}
+        self._dead: dict[Lane, None] = {}
+        """Suspended ones."""
+        self._resting: dict[Lane, None] = {}
+        """Those that had to keep mail outside because of their share."""
         self._lane_of: dict[str, Lane] = {}
 
     @property
@@ -110,13 +134,17 @@ class Passing:
     def add(self, lane: Lane) -> None:
         """Its domains are passed over until it takes mail again."""
         if lane.suspended:
-            self._dead[lane.name] = lane
+            self._dead[lane] = None
         else:
-            self._resting[lane.name] = lane
+            self._resting[lane] = None
 
     def revived(self, lane: Lane) -> None:
         """A lane is no longer suspended."""
-        self._dead.pop(lane.name, None)
+        self._dead.pop(lane, None)
+
+    def rested(self, lane: Lane) -> None:
+        """A lane rests no longer."""
+        self._resting.pop(lane, None)
 
     def belongs(self, domain: str, lane: Lane) -> None:
         """All mail of a domain goes by this lane."""
@@ -132,21 +160,19 @@ class Passing:
 
     def forget(self, lane: Lane) -> None:
         """A lane was removed."""
-        self._dead.pop(lane.name, None)
-        self._resting.pop(lane.name, None)
+        self._dead.pop(lane, None)
+        self._resting.pop(lane, None)
         for domain in lane.domains:
             self._lane_of.pop(domain, None)
 
     def skip(self, now: int, wall: int, barred: Mapping[str, int]) -> Skip:
         """Domains that claims pass over, and until when; see `LaneTable.skip`."""
-        skipped: dict[str, int] = {}
-        for lane in tuple(self._resting.values()):
-            rest = 0 if lane.suspended else _renewed_rest(lane, now)
-            if rest > 0:
-                skipped.update(dict.fromkeys(lane.domains, rest))
-            else:
-                del self._resting[lane.name]
-        return Skip(skipped, self._dead, self._lane_of, barred, now, wall)
+        return Skip(self._resting, self._dead, self._lane_of, barred, now, wall)
+
+    @property
+    def resting(self) -> Collection[Lane]:
+        """The lanes that rest, or did at the last claim."""
+        return tuple(self._resting)
 
     def is_dead(self, domain: str, *, probed: bool = False) -> bool:
         """Whether a domain's destination is suspended; `probed`: and has a recipient to be probed with."""
@@ -160,7 +186,7 @@ class Passing:
 
     def dead(self, domains: Collection[str] | None) -> list[Lane]:
         """Suspended lanes that take mail for `domains` (None = any), or may take it."""
-        lanes = list(self._dead.values())
+        lanes = list(self._dead)
         if domains is None:
             return lanes
         homes = {self._lane_of.get(domain) for domain in domains}
@@ -176,22 +202,10 @@ class Passing:
         """Suspended lanes whose probe is overdue because no mail waits for them."""
         return [
             lane
-            for lane in self._dead.values()
+            for lane in self._dead
             if not lane.queue.jobs and not lane.connections and not lane.queue.aside
             if now > lane.suspension.until + MOST_GRACE_MS
         ]
-
-
-def _renewed_rest(lane: Lane, now: int) -> int:
-    """How long claims pass over its mail, ms; 0 = no longer.
-
-    Where a rest has ended with the share still held, it begins the next one and writes `lane.share`: no mail
-    is claimed to see it.
-    """
-    rest = lane.share.until - now
-    if rest <= 0 and lane.share.most:
-        lane.share, rest = lane.asked(now)
-    return rest
 
 
 def _has_others(lane: Lane) -> bool:

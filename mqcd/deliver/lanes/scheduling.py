@@ -1,15 +1,20 @@
 """Decides which job starts next, and over how many connections: a table of lanes, one per hop. Pure.
 
-* Zones take turns, and in the default zone lanes do, so a long lane delays no other; a named zone sends
-  in order of arrival (see `turns`). Within a lane recipients go in order of arrival, tenants in turn (see
-  `tenants`); those of one message travel together, at most `maxrecips` in one transaction.
-* How many connections a lane may have follows from its transactions (see `window`), how the connections of
-  all lanes are divided from which destinations answer (see `slots`).
-* Rates (see `rates`) of a lane, a zone, a sender are charged when an attempt starts. A lane or zone without
-  tokens sleeps until its next one; mail of a sender without tokens steps aside, so that it delays no
-  other's. Mail that would have to wait for long waits outside.
-* When the active set is full, lanes that hold more than their share and make no progress give back the rest,
-  and get no more in until they have used up half of their share. A new lane has a quarter of the active set.
+| what | is shared by | each gets | because | see |
+|---|---|---|---|---|
+| turns | zones; lanes of the default zone | one job a round | a long lane delays no other | `turns` |
+| a lane's turns | priorities | the highest 7 of 8, lower ones the 8th | urgent mail starves none | `jobs` |
+| | tenants of one priority | every other one, of two | a bulk sender delays no other | `tenants` |
+| 100 connections | those that answer; others | 100; 50, with new ones 75 | tarpits delay no other | `slots` |
+| | one lane | its window, 1 to 20 | a server gets what it takes | `window` |
+| 2500 recipients | a lane; a new one | all; 625 | one that stands still leaves room | `_outside` |
+| | a lane that stands still | 1250 / lanes with mail | the same, once they are full | `reliefs` |
+| 312 more | tenants that hold little | 8 times what is left | one is left for the next | `tenants` |
+| tokens of a rate | what it counts | in order of arrival | other mail goes on | `throttling` |
+
+with `maxconnections` 100, `maxserverconnections` 20, `queuecache` 2500. Recipients of one message travel
+together, at most `maxrecips` in one transaction. Mail that would wait long waits outside the active set
+(`outside`), and claims pass over it (`passing`).
 
 Decisions are made in `decisions` and applied here; what other parts have to do is returned (`Start`, `Give`).
 Pool and workers do it and report what has ended:
@@ -17,7 +22,7 @@ Pool and workers do it and report what has ended:
 | what ended | the lane's window | suspended | besides |
 |---|---|---|---|
 | a handshake (`opened`) | | | the connection counts as working |
-| a transaction (`went_through`) | by its time and feedback | no longer | its share is bounded no more |
+| a transaction (`went_through`) | by its time and feedback | no longer | the first one lifts its share |
 | all hosts refuse (`failed`), connections work | shrinks | | |
 | the same, no connection works | closes | yes | one recipient stays as the probe, others go back |
 | a connection in a transaction (`broke`) | halves | after `BREAKS` in a row | likewise |
@@ -42,6 +47,7 @@ from mqcd.deliver.lanes.decisions import (
     holds_back,
     is_free,
     must_close,
+    next_rest,
     reliefs,
 )
 from mqcd.deliver.lanes.jobs import Job
@@ -121,7 +127,8 @@ class LaneTable:
         return Places(self.shares, self.active, most, full=not self.room(), takes_few=skip.takes_few)
 
     def skip(self, now: int, wall: int = 0, barred: Mapping[str, int] = NOBODY) -> Skip:
-        """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`."""
+        """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`. Call
+        `renew_rests` first."""
         return self.passing.skip(now, wall, barred)
 
     def next_wake(self, now: int) -> int | None:
@@ -133,6 +140,15 @@ class LaneTable:
         return max(min(times), 0) if times else None
 
     # ------------------------------------------------------------ mail comes
+
+    def renew_rests(self, now: int) -> None:
+        """A claim begins: lanes that still hold their share rest on, others no longer."""
+        for lane in self.passing.resting:
+            share = next_rest(lane, now)
+            if share is None:
+                self.passing.rested(lane)
+            else:
+                lane.share = share
 
     def enter(self, recipients: Sequence[Recipient]) -> None:
         """They have been claimed."""
@@ -186,21 +202,21 @@ class LaneTable:
 
     def _outside(self, lane: Lane, job: Job, now: int) -> Give | None:
         """A Give where something holds the recipient back."""
-        most, after = self._new_share, 0
+        most = self._new_share
         why = holds_back(lane, job, now, most)
-        if why is None and not lane.share.most:
+        lane.share = lane.share.eased(lane.queue.waiting, new=lane.condition is Condition.NEW)
+        if why is None:
             return None
         if why is Why.DEAD:
             after = lane.until_probed(now)
-        elif lane.share.most and not (lane.suspended or job.few):
-            # It may end: half of it is used up.
-            lane.share, after = lane.asked(now)
-        if why is Why.SHARE:
+        elif why is Why.SHARE:
+            lane.share = lane.share.resting(now, lane.moved)
+            after = lane.share.until - now
             self.passing.add(lane)
-        elif why is Why.RATE:
+        else:
             been_outside = job.recipients[0].due > 0
             after = max(limit.book(now, most, been_outside) for limit in lane.queue.limits_of(job))
-        return None if why is None else Give(recipients=job.recipients, after=after, why=why, lane=lane)
+        return Give(recipients=job.recipients, after=after, why=why, lane=lane)
 
     def _enter(self, lane: Lane, job: Job, now: int) -> None:
         """Its recipient goes to the job of its message that has room, else in this one to its turn."""
@@ -221,8 +237,7 @@ class LaneTable:
         self._throttle.due(now)
         started: list[Start] = []
         blocked: list[Lane] = []
-        for released in self.slots.released():
-            self._push(released)
+        self.slots.release_held()
         slots, most = self.slots, self._bounds.queuecache
         while not slots.full or slots.idle:
             lane = self._turns.pop()
@@ -235,8 +250,7 @@ class LaneTable:
                 slots.hold(lane, now)
             elif turn is not _LEAVE and (job := self._take(lane, now)) is not None:
                 started.append(Start(lane=lane, job=job, reuse=slots.start(lane, now)))
-                if lane.queue.jobs:
-                    self._turns.push(lane)
+                self._turns.push(lane)
         for lane in blocked:
             self._turns.push(lane)
         slots.crowded = slots.full and bool(self._turns)
@@ -286,8 +300,7 @@ class LaneTable:
         if must_close(lane, self.slots):
             return False
         self.slots.rest(lane)
-        if lane.queue.jobs:
-            self._turns.push(lane)
+        self._turns.push(lane)
         return True
 
     def review(self, now: int) -> None:
@@ -318,9 +331,10 @@ class LaneTable:
         window = lane.window.after(feedback, quick=quick, connections=lane.connections, top=top, now=now)
         grown, lane.window = window.size > lane.window.size, window
         self.slots.judge(lane, now)
-        released = not lane.doubted and self.slots.release(lane)
-        if grown or released:
-            self._push(lane)
+        if not lane.doubted:
+            self.slots.release(lane)
+        if grown:
+            self._turns.push(lane)
 
     def failed(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         """No host of the destination could be reached. The caller closes the connection besides."""
@@ -341,9 +355,8 @@ class LaneTable:
         lane.working -= working
         if not lane.connections:
             lane.on(Event.UNUSED)
-        if lane.queue.jobs:
-            self._turns.push(lane)
-        elif len(self._lanes) > MAX_EMPTY_LANES and self._forgettable(lane, now):
+        self._turns.push(lane)
+        if not lane.queue.jobs and len(self._lanes) > MAX_EMPTY_LANES and self._forgettable(lane, now):
             self._forget(lane)
 
     def probe(self, domains: Collection[str] | None, now: int) -> None:
@@ -353,7 +366,7 @@ class LaneTable:
         """
         for lane in self.passing.dead(domains):
             lane.suspension = lane.suspension.hurried(now)
-            self._push(lane)
+            self._turns.push(lane)
 
     def put_back(self, lane: Lane, job: Job) -> None:
         """A job that was started and not tried goes to the head of its lane."""
@@ -408,10 +421,6 @@ class LaneTable:
 
     def _take(self, lane: Lane, now: int) -> Job | None:
         return self._throttle.take(lane, now) if self._throttle.governs(lane) else lane.queue.take()
-
-    def _push(self, lane: Lane) -> None:
-        if lane.queue.jobs:
-            self._turns.push(lane)
 
     def _forgettable(self, lane: Lane, now: int) -> bool:
         busy = lane.connections or lane.suspended or lane.queue.aside

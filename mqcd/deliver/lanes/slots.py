@@ -1,22 +1,34 @@
 """Divides the connections that `maxconnections` allows among lanes. Pure.
 
 A destination *answers* when its transactions take no longer than `PROMPT_MS`, smoothed, and one of those
-under way has ended, or began, in the last `TRIAL_MS`. All others are in doubt: slow, dead, or not known yet.
+under way has ended, or began, in the last `TRIAL_MS`. All others are *in doubt*: slow, dead, or not known.
 
-* A quarter of the connections is kept for destinations that answer.
-* Another quarter is open to new destinations too, with one connection each, so that they can show whether
-  they answer.
-* All others share the remaining half, so tarpits, however many, delay no other destination. A lane that waits
-  for a connection of this half is held outside the line of lanes, where it costs nothing.
-* Where those in doubt hold more than this half (they were not known, or have fallen silent since), attempts
-  that last longer than `TRIAL_MS` are taken back as soon as others wait (see `overdrawn`).
+| a lane that wants one more of 20 | gets it while | otherwise |
+|---|---|---|
+| answers | fewer than 20 are in use | stays in line; connections of others end after their job |
+| not known, its first one | and those in doubt have fewer than 15 | is held |
+| else in doubt | and those in doubt have fewer than 10 | is held |
 
-With a single lane in the table no connections are reserved.
+So 30 tarpits never have more than 15, and 5 are left for destinations that answer. Attempts of theirs that
+last longer than `TRIAL_MS` are taken back down to 10 while new lanes wait (`overdrawn`): so each new
+destination has its trial. With a single lane in the table nothing is reserved.
+
+A held lane is out of line, where it costs nothing. It returns when those in doubt have fewer connections
+(`release_held`), when it answers, and when one of its own has nothing to do (both `release`).
+
+| call | `connections` of the lane, `taken` | `idle` of both |
+|---|---|---|
+| `start` over a new connection, `opened` | + 1 | |
+| `start` over an idle one, `left` | | - 1 |
+| `rest` | | + 1 |
+| `closed`, after `left` if it was idle | - 1 | |
+
+`doubted` is the sum of `connections` over lanes in doubt, as `judge` last found them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import islice
 
 from mqcd.deliver.lanes.lane import Event, Lane, Move, Standing
 from mqcd.deliver.lanes.turns import Turns
@@ -93,8 +105,7 @@ class Slots:
     def rest(self, lane: Lane) -> None:
         """Mark a connection of a lane idle."""
         # The lane's own mail may use this connection, even while lanes are held back.
-        if lane.standing is _HELD:
-            self.release(lane)
+        self.release(lane)
         lane.idle += 1
         self.idle += 1
 
@@ -119,35 +130,24 @@ class Slots:
         return not _is_new(lane) or in_doubt >= self._new_most
 
     def hold(self, lane: Lane, now: int) -> None:
-        """Hold a lane back that may not have one more, until there is room."""
+        """Hold a lane back that may not have one more, until it is released."""
         self.judge(lane, now)
         (self._held_new if _is_new(lane) else self._held)[lane] = None
         lane.move(_HOLD)
 
-    def released(self) -> Iterator[Lane]:
-        """Held lanes for which there may be a connection now; they are released."""
-        room = self._new_most - self.doubted
-        while room > 0 and self._held_new:
-            room -= 1
-            yield self._release_first(self._held_new)
-        room = self._doubted_most - self.doubted
-        while room > 0 and self._held:
-            room -= 1
-            yield self._release_first(self._held)
+    def release_held(self) -> None:
+        """Release as many held lanes as there may be connections for now."""
+        for held, most in ((self._held_new, self._new_most), (self._held, self._doubted_most)):
+            for lane in list(islice(held, max(most - self.doubted, 0))):
+                self.release(lane)
 
-    def _release_first(self, held: dict[Lane, None]) -> Lane:
-        lane = next(iter(held))
-        self.release(lane)
-        return lane
-
-    def release(self, lane: Lane) -> bool:
-        """Release a held lane; returns whether it was held."""
-        if lane.standing is not _HELD:
-            return False
-        lane.move(_RELEASE)
-        self._held.pop(lane, None)
-        self._held_new.pop(lane, None)
-        return True
+    def release(self, lane: Lane) -> None:
+        """Return a lane to the line, if it is held."""
+        if lane.standing is _HELD:
+            lane.move(_RELEASE)
+            self._held.pop(lane, None)
+            self._held_new.pop(lane, None)
+            self._turns.push(lane)
 
     @property
     def wanted(self) -> bool:

@@ -1,13 +1,22 @@
 """Holds back lanes and jobs without tokens until their next token. Pure.
 
-A lane without tokens of its own sleeps, or its whole zone does; a job whose sender has none steps aside, out
-of its lane, since the next job may have another sender, and the sender's limit sleeps. Nothing is polled:
-each has an alarm at the time of its next token (`Alarms`). The table asks `take` for a lane's next job, and
-`due` when time has passed.
+The table asks `take` for a lane's next job, and calls `due` when time has passed. A job is charged to all
+limits that count it, or to none.
 
-Lanes, zones, and the limits for which jobs stand aside have `asleep`, the time until which they sleep; 0 = it
-is awake, a lane also when the time is past. Only `Alarms` changes it. A suspended lane does not sleep: it is
-looked at when its next probe may begin.
+| the limit without tokens | what sleeps, until the next token | what goes on |
+|---|---|---|
+| of a sender | the limit; its jobs stand aside, out of their lanes | all mail of other senders |
+| of a lane | the lane | all other lanes |
+| of a zone | the zone; its lanes keep their places in line | all other zones |
+
+Example: lane `a` has a rate of 1/s, sender `s` one of 6/m, and three jobs of one recipient each wait in `a`,
+the first two of them from `s`. At 0 s the first goes; the lane sleeps until 1 s. Then the second stands
+aside for want of a token of `s`, and the third goes. At 10 s `s` has a token: its job returns to the head of
+the lane and goes. A job of more recipients than a limit's `burst` is split.
+
+Nothing is polled: what sleeps has an alarm at the time of its next token (`Alarms`). Lanes, zones and limits
+have `asleep`, the time until which they sleep; 0 = awake, a lane also when the time is past. Only `Alarms`
+changes it. A suspended lane does not sleep: it is looked at when its next probe may begin.
 
 | change | `asleep` | its alarm |
 |---|---|---|
@@ -116,8 +125,7 @@ class Throttle:
             lane.queue.bind_senders(self.of_sender)
             if lane.suspended:
                 self._alarms.probe(lane)
-            if lane.queue.jobs:
-                self._turns.push(lane)
+            self._turns.push(lane)
         self._turns.line_up_all()
 
     def release(self) -> None:
@@ -137,8 +145,7 @@ class Throttle:
                 return misplaced(recipient, lane.hop)
 
             gone += lane.queue.cull(is_misplaced, spare_first=False)
-            if lane.queue.jobs:
-                self._turns.push(lane)
+            self._turns.push(lane)
         return gone
 
     def due(self, now: int) -> None:
@@ -148,7 +155,7 @@ class Throttle:
                 self._turns.line_up(what)
             elif isinstance(what, Limit):
                 self._return_aside(what, now)
-            elif what.queue.jobs:
+            else:
                 self._turns.push(what)
 
     def limit_lane(self, lane: Lane, now: int) -> None:
@@ -194,29 +201,28 @@ class Throttle:
                 queue.split_first(size)
                 queue.jobs.first.paid = True
                 return queue.take()
-            if not self._goes_on(lane, size):
+            self._sleep(lane, size)
+            if size.limit.scope is not Scope.SENDER:
                 return None
         return None
 
-    def _goes_on(self, lane: Lane, short: Short) -> bool:
-        """Have all wait that a limit counts; returns whether the lane's next job may go nevertheless."""
+    def _sleep(self, lane: Lane, short: Short) -> None:
+        """Have wait what a limit counts, the lane's first job at least."""
         match short.limit.scope:
             case Scope.LANE:
                 self._alarms.sleep(lane, short.until)
-                return False
             case Scope.ZONE:
                 self._alarms.sleep(self._turns.zone(lane.hop.policy.zone), short.until)
                 self._turns.push(lane)
-                return False
             case Scope.SENDER:
                 self._set_aside(lane, short.limit, short.until)
-                return True
             case _:
                 assert_never(short.limit.scope)
 
     def _set_aside(self, lane: Lane, limit: Limit, until: int) -> None:
         job = lane.queue.step_aside()
         line = self._aside.setdefault(limit, deque())
+        # One that came back, and whose tokens another lane's job took meanwhile, is the first again.
         if line and job.order[1] < line[0][1].order[1]:
             line.appendleft((lane, job))
         else:
@@ -225,7 +231,8 @@ class Throttle:
             self._alarms.sleep(limit, until)
 
     def _return_aside(self, limit: Limit, now: int) -> None:
-        """As many jobs as there are tokens for come back; the others wait for the next token."""
+        """As many jobs as there are tokens for come back, in their order to the heads of their lanes; the
+        others wait for the next token. A job larger than the burst is split then."""
         line = self._aside.get(limit, deque())
         back: list[tuple[Lane, Job]] = []
         size = 0

@@ -74,8 +74,8 @@ class Turns:
         return sum(len(zone) for zone in self._zones.values() if not zone.asleep)
 
     def push(self, lane: Lane) -> None:
-        """A lane with jobs joins its zone's line, unless it stands there or is held back."""
-        if lane.standing is not _OUT:
+        """A lane joins its zone's line, if it has jobs and neither stands there nor is held back."""
+        if lane.standing is not _OUT or not lane.queue.jobs:
             return
         lane.move(_JOIN)
         zone = self.zone(lane.hop.policy.zone)
