@@ -7,8 +7,9 @@ import json
 
 import pytest
 
-from mqcd.core.events import BEST_EFFORT
+from mqcd.core.events import BEST_EFFORT, TRANSITIONS
 from mqcd.eventlog.files import parse
+from tests.crash.histories import LETTERS
 from tests.crash.lab import ARCHIVE, KEY, ROOTS, SENDER, Actor
 from tests.crash.oracle import recover
 from tests.crash.scenarios import record
@@ -65,3 +66,7 @@ async def test_an_event_file_that_is_written_anew_otherwise_is_seen() -> None:
     other, *_, name = actor.disk.names(ARCHIVE)
     actor.disk.replace_file(ARCHIVE / name, [actor.disk.read_file(ARCHIVE / other)])
     assert any("is not what it was" in problem for problem in await _judged(actor, links=True))
+
+
+def test_the_matrix_knows_each_transition() -> None:
+    assert set(LETTERS) == {verb.value for verb in TRANSITIONS}
