@@ -203,18 +203,22 @@ class Manifest:
         self._path = path
         self._fd = -1
         self._end = 0
+        self._first_end = 0
+        """Where the first line ends."""
         self.state = state
         self.uncertain = False
         """Whether the disk may hold an edit that `state` does not."""
 
     def write_anew(self, state: ManifestState | None = None) -> None:
-        """Replace the log by one line: `state`, or what it says already. Raises OSError; the old log then
-        stands."""
+        """Replace the log by one line: `state`, or what it says already.
+
+        Raises OSError: then the old log or the new one stands, and the next commit writes another.
+        """
         following = state or self.state
         following.writer = newest(following.writer, __version__)
         line = encode(following.whole(), first=True)
         self._close()
-        self._end = self._disk.replace_file(self._path, [line])
+        self._end = self._first_end = self._disk.replace_file(self._path, [line])
         self._fd = self._disk.open(self._path, os.O_RDWR)
         self.state, self.uncertain = following, False
 
@@ -222,7 +226,7 @@ class Manifest:
         """Make an edit durable, then take it into the state. Raises OSError: then it did not happen."""
         following = self.state.after(edit)
         try:
-            if self._fd < 0 or self._end > COMPACT_AT:
+            if self._fd < 0 or self._end - self._first_end > COMPACT_AT:
                 self.write_anew(following)
                 return
             line = encode(edit)

@@ -288,6 +288,16 @@ def test_a_long_log_is_written_anew(path: Path) -> None:
     assert len(manifest.state.clusters) == 1
 
 
+def test_a_large_state_is_not_rewritten_by_small_edits(path: Path) -> None:
+    manifest = opened(Disk(), path)
+    manifest.write_anew(ManifestState(imports=("i" * manifests.COMPACT_AT,)))
+    written = path.stat()
+    for number in range(3):
+        manifest.commit(Edit(clock=number))
+    assert path.stat().st_ino == written.st_ino
+    assert state_at(path).whole() == manifest.state.whole()
+
+
 @pytest.mark.parametrize("operation", ["pwritev", "datasync"])
 def test_a_failed_file_is_never_written_again(path: Path, operation: str) -> None:
     disk = FaultyDisk()
