@@ -264,14 +264,14 @@ class Evacuator:
         ring, index = shard.ring, shard.cluster_index
         following = next((number for number in ring.segments if number > segment.number), ring.next_number)
         totals = shard.manifest.state.totals + segment.totals
-        changed = {name: index.clusters[name] for name in index.changed}
+        changed = index.to_record()
         move.ended = tuple(name for name, state in changed.items() if not state.left)
         edit = Edit(
             first_live=following,
             exported=segment.number,
             spid=shard.spids.last,
             clock=shard.time.believed(),
-            replaced=shard.cluster_index.replaced_up_to,
+            replaced=index.replaced_up_to,
             totals={str(verb): count for verb, count in totals.items()},
             add=(*clusters, *(state for state in changed.values() if state.left)),
             end=(*move.ended, *move.ended_keys),
@@ -279,7 +279,7 @@ class Evacuator:
         )
         await shard.editing.commit(edit)
         ring.first_live = following
-        index.committed(changed, move.ended)
+        index.recorded(changed)
 
     def _retire(self, move: _Move, clusters: Sequence[ClusterState]) -> None:
         """Memory follows the commit, in the same turn."""

@@ -1,9 +1,9 @@
-"""The clusters in memory: a few numbers each.
+"""The clusters in memory: a few numbers each, and what holds for them (see `ClusterIndex`).
 
-Which of them a claim takes from next is in `offers`. A take reads lines from the cursor on (`reading`); what
-it took and the cluster's new state go into one TAKE frame. The cluster index changes only when that frame is
-durable (`advance`), so it always says what of a cluster is left on disk. Due times are brought forward
-without a frame: after a crash they are those of the disk.
+A take reads lines from a cluster's cursor on (`reading`), of the cluster that `offers` names. What it took
+and the cluster's new state go into one TAKE frame, and the index changes when that frame is durable. Likewise
+a REPLACE frame puts other clusters in the place of one, and an evacuation's edit adds clusters. Due times are
+brought forward without a frame: after a crash they are those of the disk.
 """
 
 from __future__ import annotations
@@ -23,32 +23,92 @@ from mqcd.queue.wal.segments import Segment
 
 
 class ClusterIndex:
-    """All clusters of a shard. Only `reader` is used in threads."""
+    """All clusters of a shard. Changed on the event loop; only `reader` is used in threads.
+
+    What holds after each call, by field; all but `clusters` and `offers` are changed here alone:
+
+    | field | invariant |
+    |---|---|
+    | `clusters` | all that the MANIFEST lists or a durable frame has made, until an edit ends them |
+    | cursor and counts in it | those of the last durable TAKE, REPLACE or edit: what is left on disk |
+    | due time in it | no record that is left is due before it; it may be earlier than the record line says |
+    | `offers` | offers each that has records left, unless it is reserved or set aside |
+    | `unrecorded` | names each whose cursor and counts are not the MANIFEST's, or which that does not list |
+    | `replaced_up_to` | REPLACE frames up to this sequence have been followed here, and no other |
+    | `numbered` | file numbers below it are taken: no two batches of a run make a cluster of one name |
+    | `_earlier` | what is due earlier than its line says; forgotten with its cluster, and by a crash |
+    | `_notes` | one for each `noting_divisions` that is open: what was replaced since it began |
+    """
 
     def __init__(self, disk: Disk, root: Path) -> None:
         """`root`: the queue root."""
         self.reader = Reader(disk, root)
         self.clusters: dict[str, ClusterState] = {}
         self.offers = Offers(self.clusters)
-        """Which of them a claim takes from next."""
-        self.changed: set[str] = set()
-        """Clusters whose state differs from what the MANIFEST says."""
+        self.unrecorded: set[str] = set()
         self.replaced_up_to = 0
-        """The clusters here are those behind REPLACE frames up to this sequence."""
-        self.divisions = 0
-        """Clusters that batches have made in this run."""
+        self.numbered = 0
         self._earlier = EarlierDues()
         self._notes: list[dict[str, Collection[str]]] = []
-        """What `noting_divisions` gives."""
+
+    # ------------------------------------------------------------ what frames and edits have changed
 
     def add(self, state: ClusterState) -> None:
-        """A cluster exists now, or has a new state."""
+        """A cluster is as the MANIFEST says; or has another due time than before, and else the same state."""
         # A thread may have read it before due times were brought forward, or lines were expedited.
         due = self._earlier.first_due(state)
         if state.due > due:
             state = replace(state, due=due)
         self.clusters[state.name] = state
         self.offers.offer(state)
+
+    def advance(self, state: ClusterState) -> None:
+        """A cluster is as a durable frame says."""
+        self.add(state)
+        self.unrecorded.add(state.name)
+
+    def replaced(
+        self, name: str, changed: Sequence[ClusterState], rest: Sequence[ClusterState], up_to: int
+    ) -> None:
+        """A REPLACE frame is durable, and all before it, `up_to` a sequence: these clusters have taken the
+        place of a reserved one, which ends as one that was taken from.
+
+        What of the rest was to be due earlier still is.
+        """
+        for note in self._notes:
+            note[name] = [state.name for state in (*changed, *rest)]
+        earlier = self._earlier.pop(name)
+        self.advance(replace(self.clusters[name], cursor=self.clusters[name].size, left=0, octets=0))
+        for state in changed:
+            self.advance(state)
+        for state in rest:
+            self._earlier.inherit(state, earlier)
+            self.advance(state)
+        self.replaced_up_to = up_to
+
+    def to_record(self) -> dict[str, ClusterState]:
+        """What the next edit has to record: states with something left, and clusters that end."""
+        return {name: self.clusters[name] for name in self.unrecorded}
+
+    def recorded(self, states: Mapping[str, ClusterState]) -> None:
+        """The MANIFEST has these states of `to_record`; what frames have changed since is still to come."""
+        for name, state in states.items():
+            if not state.left:
+                self.offers.withdraw(name)
+                del self.clusters[name]
+                self._earlier.pop(name)
+            if self.clusters.get(name) in (None, state):
+                self.unrecorded.discard(name)
+
+    def arrived(self, states: Iterable[ClusterState], segment: int) -> None:
+        """An edit has put these clusters in the place of a segment."""
+        requests = self._earlier.pop_moved(segment)
+        for state in states:
+            self.add(state)
+            for chosen, due in requests:
+                self.expedite(state.name, chosen, due, state.size)
+
+    # ------------------------------------------------------------ due times
 
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then."""
@@ -76,17 +136,7 @@ class ClusterIndex:
         else:
             self._earlier.expedite_moved(segment.number, chosen, due)
 
-    def of_segment(self, number: int) -> set[str]:
-        """The clusters that an evacuation has made of a segment."""
-        return {name for name in self.clusters if f"/M{number}-" in name}
-
-    def arrived(self, states: Iterable[ClusterState], segment: int) -> None:
-        """A segment has become these clusters."""
-        requests = self._earlier.pop_moved(segment)
-        for state in states:
-            self.add(state)
-            for chosen, due in requests:
-                self.expedite(state.name, chosen, due, state.size)
+    # ------------------------------------------------------------ what is asked
 
     def to_read(self, name: str) -> tuple[ClusterState, Earlier]:
         """What `Reader.read` has to know of a cluster at this moment."""
@@ -97,6 +147,10 @@ class ClusterIndex:
         """Name, cursor and size of each cluster that holds records."""
         return [(each.name, each.cursor, each.size) for each in self.clusters.values() if each.left]
 
+    def of_segment(self, number: int) -> set[str]:
+        """The clusters that an evacuation has made of a segment."""
+        return {name for name in self.clusters if f"/M{number}-" in name}
+
     @contextmanager
     def noting_divisions(self) -> Generator[Mapping[str, Collection[str]]]:
         """In the block, by cluster that is replaced, the names of its successors."""
@@ -106,33 +160,3 @@ class ClusterIndex:
             yield note
         finally:
             self._notes = [each for each in self._notes if each is not note]
-
-    def replaced(self, name: str, changed: Sequence[ClusterState], rest: Sequence[ClusterState]) -> None:
-        """These clusters have taken the place of a reserved one, which ends as one that was taken from.
-
-        What of the rest was to be due earlier still is.
-        """
-        for note in self._notes:
-            note[name] = [state.name for state in (*changed, *rest)]
-        earlier = self._earlier.pop(name)
-        self.advance(replace(self.clusters[name], cursor=self.clusters[name].size, left=0, octets=0))
-        for state in changed:
-            self.advance(state)
-        for state in rest:
-            self._earlier.inherit(state, earlier)
-            self.advance(state)
-
-    def advance(self, state: ClusterState) -> None:
-        """A take is durable."""
-        self.add(state)
-        self.changed.add(state.name)
-
-    def committed(self, changed: Mapping[str, ClusterState], ended: Iterable[str]) -> None:
-        """The MANIFEST has these states; what was taken since is still to be recorded."""
-        for name in ended:
-            self.offers.withdraw(name)
-            self.clusters.pop(name, None)
-            self._earlier.pop(name)
-        for name, state in changed.items():
-            if self.clusters.get(name) in (None, state):
-                self.changed.discard(name)

@@ -120,7 +120,7 @@ class Replacing:
             latest=shard.latest_due(),
             # The other part is for the frame's head.
             room=shard.journal.largest_frame // 2,
-            first=shard.manifest.state.epoch * _RUN + shard.cluster_index.divisions,
+            first=shard.manifest.state.epoch * _RUN + shard.cluster_index.numbered,
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,
             holding=shard.options.schedule.holding,
@@ -131,7 +131,7 @@ class Replacing:
             raise StoreUnavailable(f"clusters cannot be changed: {describe(error)}") from error
         for text in done.unread:
             log.error("batch %s leaves out a cluster: %s; run `mqcd fsck`", self._batch.id, text)
-        shard.cluster_index.divisions += sum(len(each.changed) + len(each.rest) for each in done.divided)
+        shard.cluster_index.numbered += sum(len(each.changed) + len(each.rest) for each in done.divided)
         return done.divided
 
     async def _replace(self, group: Sequence[Divided]) -> tuple[int, BaseException | None]:
@@ -169,8 +169,8 @@ class Replacing:
             shard.entries.accounts.take(old.area, old.left, old.octets)
             for state in made:
                 shard.entries.accounts.add_cluster(state)
-            shard.cluster_index.replaced(old.name, divided.changed, divided.rest)
-            shard.cluster_index.replaced_up_to = sequence + len(before)
+            up_to = sequence + len(before)
+            shard.cluster_index.replaced(old.name, divided.changed, divided.rest, up_to)
             # A frame has not room for everything: then the rest is looked at again.
             self.done.update(each.name for each in (divided.changed if divided.more else made))
             for recipient in before:

@@ -127,7 +127,7 @@ def test_deferred_clusters_come_by_due_time(cluster_index: ClusterIndex) -> None
     assert cluster_index.offers.first_due(30) == "deferred/T0/M2-0.mqc"
     cluster_index.advance(cluster("deferred/T0/M2-0.mqc", due=95, due_last=95, left=1))
     assert cluster_index.offers.first_due(95) == "deferred/T60/M1-0.mqc"
-    assert cluster_index.changed == {"deferred/T0/M2-0.mqc"}
+    assert cluster_index.unrecorded == {"deferred/T0/M2-0.mqc"}
 
 
 def test_other_clusters_come_in_the_order_of_their_making(cluster_index: ClusterIndex) -> None:
@@ -143,17 +143,17 @@ def test_what_was_taken_after_an_edit_is_reported_with_the_next(cluster_index: C
     name = "incoming/M1-0.mqc"
     first, second = cluster(name, left=2), cluster(name, left=1)
     cluster_index.advance(first)
-    told = {name: cluster_index.clusters[name]}
+    told = cluster_index.to_record()
     cluster_index.advance(second)
-    cluster_index.committed(told, ())
-    assert cluster_index.changed == {name}
-    cluster_index.committed({name: second}, ())
-    assert cluster_index.changed == set()
+    cluster_index.recorded(told)
+    assert cluster_index.unrecorded == {name}
+    cluster_index.recorded({name: second})
+    assert cluster_index.unrecorded == set()
 
 
 def test_a_cluster_that_ended_is_forgotten(cluster_index: ClusterIndex) -> None:
     name = "incoming/M1-0.mqc"
     cluster_index.advance(cluster(name, left=0))
-    cluster_index.committed({name: cluster_index.clusters[name]}, [name])
+    cluster_index.recorded(cluster_index.to_record())
     assert cluster_index.clusters == {}
-    assert cluster_index.changed == set()
+    assert cluster_index.unrecorded == set()

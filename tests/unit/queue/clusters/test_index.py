@@ -99,8 +99,8 @@ async def test_a_replaced_cluster_ends_and_the_rest_stays_expedited(rig: Rig) ->
     index.expedite(name, None, now, old.size)
     held = replace(old, name=f"held/+/{name.rpartition('/')[2]}", due=0)
     rest = replace(old, name=f"{name}-rest")
-    index.replaced(name, [held], [rest])
+    index.replaced(name, [held], [rest], 1)
     assert index.clusters[name].left == 0
     assert (index.clusters[held.name].due, index.clusters[rest.name].due) == (0, now)
-    assert index.changed == {name, held.name, rest.name}
+    assert index.unrecorded == {name, held.name, rest.name}
     assert index.offers.first_due(now) == rest.name

@@ -138,7 +138,7 @@ async def test_what_a_batch_divides_while_it_is_looked_into_is_due_and_counts_on
     lines = (rig.queue / name).read_bytes()
     rest = replace(state, name=name.replace(".mqc", "1.mqc"))
     (rig.queue / rest.name).write_bytes(lines)
-    index.replaced(name, (), (rest,))
+    index.replaced(name, (), (rest,), 1)
     gate.release()
     done = await retrying
     assert (done.matched, done.changed) == (COUNT // 2, COUNT // 2)

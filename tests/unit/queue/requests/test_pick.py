@@ -88,7 +88,7 @@ async def test_what_has_no_room_in_a_frame_takes_several(rig: Rig) -> None:
     await in_clusters(rig)
     rig.shard.journal.largest_frame = 1000
     assert await carry_out(rig.store, batch(Action.HOLD, rig.post)) == (MANY, 0)
-    assert rig.shard.cluster_index.divisions > MANY // 4
+    assert rig.shard.cluster_index.numbered > MANY // 4
     assert areas(rig) == {Area.HELD: MANY}
 
 
