@@ -185,7 +185,7 @@ class QueueStore(MailTaker, Protocol):
         A part's `recipients` are in flight, and are settled or parked before the next part is asked for.
         Those that it counts as `changed` were never in flight: the store has changed them itself. What is
         accepted meanwhile is not part of it. A store that moves records about may miss one that it moves
-        again and again during the pick. Raises StoreUnavailable.
+        again and again during the pick, and one pick wait for another one's end. Raises StoreUnavailable.
         """
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:

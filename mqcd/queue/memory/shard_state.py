@@ -88,6 +88,8 @@ class Shard:
     watchers: list[Callable[[], None]] = field(default_factory=list)
     retiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a segment becomes clusters or thaws, and while its entries are looked through in slices."""
+    picking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a batch picks: two at once would both replace a cluster, each by all that is in it."""
     tidy: asyncio.Event = field(default_factory=asyncio.Event)
     """What the last run left has been removed: new clusters may be written."""
     chores: set[asyncio.Task[None]] = field(default_factory=set)

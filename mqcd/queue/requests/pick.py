@@ -41,6 +41,8 @@ from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
 
+SEARCHES = 2
+"""The second one finds what has moved during the first. Frames go to the newest segment, or to later ones."""
 AT_ONCE = 250
 """Entries of the journal that are claimed together."""
 RESTS = 4
@@ -81,19 +83,18 @@ class Picking:
         shard = self._shard
         # It writes clusters: not before a start has removed the unlisted ones of the last run.
         await shard.tidy.wait()
-        shard.watchers.append(self._changed.set)
-        try:
-            newest = max((segment.number for segment in shard.ring), default=0)
-            async with aclosing(self._search(list(shard.ring))) as parts:
-                async for part in parts:
-                    yield part
-            # What has moved between journal and clusters during the first search.
-            recent = [segment for segment in shard.ring if segment.number >= newest]
-            async with aclosing(self._search(recent)) as parts:
-                async for part in parts:
-                    yield part
-        finally:
-            shard.watchers.remove(self._changed.set)
+        async with shard.picking:
+            shard.watchers.append(self._changed.set)
+            try:
+                oldest = 0
+                for _ in range(SEARCHES):
+                    segments = [each for each in shard.ring if each.number >= oldest]
+                    oldest = max((each.number for each in segments), default=0)
+                    async with aclosing(self._search(segments)) as parts:
+                        async for part in parts:
+                            yield part
+            finally:
+                shard.watchers.remove(self._changed.set)
 
     async def _search(self, segments: list[Segment]) -> AsyncGenerator[Picked, None]:
         """What is in these segments, then what is in clusters that were not searched yet."""

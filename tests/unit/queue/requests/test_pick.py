@@ -92,6 +92,15 @@ async def test_what_has_no_room_in_a_frame_takes_several(rig: Rig) -> None:
     assert areas(rig) == {Area.HELD: MANY}
 
 
+async def test_batches_at_once_change_each_record_once(rig: Rig) -> None:
+    await in_clusters(rig)
+    orders = [(f"hold-{domain}", Selection(domain=f"{domain}.example")) for domain in "xy"]
+    carried = [carry_out(rig.store, batch(Action.HOLD, rig.post, id=name), each) for name, each in orders]
+    assert await asyncio.gather(*carried) == [(MANY // 2, 0), (MANY // 2, 0)]
+    assert areas(rig) == {Area.HELD: MANY}
+    assert survey(rig.disk, rig.options).ok
+
+
 async def test_a_frame_that_fails_leaves_the_clusters(rig: Rig) -> None:
     await in_clusters(rig)
     before = await rig.post.scan()
