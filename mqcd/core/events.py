@@ -95,6 +95,8 @@ ATTEMPT_ENDS = tuple(verb for verb in Verb if MEANINGS[verb].ends_attempt)
 """In tables and figures verdicts stand in this order."""
 NOT_DELIVERED = tuple(verb for verb in ATTEMPT_ENDS if verb is not Verb.DELIVERED)
 """Ends of attempts without a delivery."""
+PUT_OFF = tuple(verb for verb in NOT_DELIVERED if verb not in FAILURES)
+"""Those after which there will be another attempt."""
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999, after which RFC 3339 has no times."""
 

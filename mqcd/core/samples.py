@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from mqcd.core.events import ATTEMPT_ENDS
+
 AREAS = ("incoming", "deferred", "bounces", "held")
 MOST_DESTINATIONS = 100
 """The server lists at most this many of the worst, without a total."""
@@ -74,10 +76,7 @@ class Sample:
 
 RATES = {
     "accepted": "mqcd_recipients_accepted_total",
-    "delivered": "mqcd_recipients_delivered_total",
-    "deferred": "mqcd_recipients_deferred_total",
-    "bounced": "mqcd_recipients_bounced_total",
-    "expired": "mqcd_recipients_expired_total",
+    **{verb.value: f"mqcd_recipients_{verb}_total" for verb in ATTEMPT_ENDS},
     "refused": "mqcd_refused_total",
     "attempts": "mqcd_attempts_total",
     "accepted_bytes": "mqcd_accepted_bytes_total",

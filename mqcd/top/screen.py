@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mqcd.core.display import printable, size, span
-from mqcd.core.events import format_time
+from mqcd.core.events import FAILURES, NOT_DELIVERED, PUT_OFF, format_time
 from mqcd.core.samples import MOST_DESTINATIONS, View
 
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -87,11 +87,12 @@ def _status(view: View, trouble: str) -> list[Part]:
 def _figures(view: View, width: int) -> Iterator[list[Part]]:
     rates = view.rates
     octets = rates["accepted_bytes"]
-    failed = _sum(rates["bounced"], rates["expired"])
+    put_off = _sum(*(rates[verb] for verb in PUT_OFF))
+    failed = _sum(*(rates[verb] for verb in NOT_DELIVERED if verb in FAILURES))
     yield _flow("in", rates["accepted"], view.trends["accepted"], _per_second(octets), "cyan", width)
     yield _flow("out", rates["delivered"], view.trends["delivered"], "", "green", width)
     yield [
-        *_named("put off", f"{_rate(rates['deferred'])}/s", _if(rates["deferred"], "yellow")),
+        *_named("put off", f"{_rate(put_off)}/s", _if(put_off, "yellow")),
         *_named("failed", f"{_rate(failed)}/s", _if(failed, "red")),
         *_named("refused", f"{_rate(rates['refused'])}/s", ""),
         *_named("clients", f"{view.clients:,.0f}", ""),

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any
 from urllib.parse import urlencode
 
+from mqcd.core.events import PUT_OFF
 from mqcd.core.samples import Sample, View
 from mqcd.page.ui.formats import duration, number, octets, plural, rate, share
 
@@ -163,7 +164,7 @@ def _failing(state: State) -> Iterator[Finding]:
     """Most attempts fail; else, whether more comes in than goes out."""
     grown = growth(_recent(state.samples), "mqcd_replies_total")
     ends = sum(grown.values())
-    deferred = {labels: count for labels, count in grown.items() if labels[_VERDICT] == "deferred"}
+    deferred = {labels: count for labels, count in grown.items() if labels[_VERDICT] in PUT_OFF}
     put_off = sum(deferred.values())
     if ends < _FEW or put_off < ends / 2:
         yield from _flood(state)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from mqcd.core.events import NOT_DELIVERED
 from mqcd.core.samples import AREAS, Sample, View, view
 from mqcd.page.client import Client, ServerDown
 from mqcd.page.recorder import Recorder
@@ -22,7 +23,7 @@ from mqcd.page.ui.templates import render
 
 _MOST_ROWS = 8
 _FLOWS = ("accepted", "delivered")
-_FAILURES = ("deferred", "bounced", "expired", "refused")
+_FAILURES = (*(verb.value for verb in NOT_DELIVERED), "refused")
 
 
 class Overview:
@@ -63,6 +64,7 @@ class Overview:
             "hidden": destinations.trouble,
             "areas": area_rows(shown, areas),
             "flow": charts.trend(samples, _FLOWS),
+            "failing": _FAILURES,
             "failures": charts.trend(samples, _FAILURES),
             "reasons": reasons(samples),
             "disks": disks(shown, samples),
