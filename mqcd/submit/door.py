@@ -110,7 +110,8 @@ class Door:
             settings, clock, resolver, self.logins, places=self._places, rates=rates, local=local
         )
         self._rulemaking.gate.load = self._load
-        self.intake = self._make_intake(store, inline_max, Desk(clock, resolver, greylist), zones)
+        desk = Desk(clock, resolver, self.logins, greylist)
+        self.intake = self._make_intake(store, inline_max, desk, zones)
         self._capacity = capacity or Capacity(sys.maxsize)
         self._passing = passing
         self._acceptor: Acceptor | None = None

@@ -1,5 +1,5 @@
 """Answers the questions on which the reply to a command depends; see `conversation`. The answer to a
-request for held mail is the reply itself.
+request for held mail, and the result of a login, are the reply itself.
 
 A question to DNS has LOOKUP_MS. One that finds no answer in time counts as unanswered: the command is then
 taken or refused for the time being, as the setting `allowtimeout` says.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
 
 from mqcd.core.errors import NameNotFound, ResolveFailed, StoreUnavailable
@@ -22,6 +23,8 @@ from mqcd.submit.esmtp.calls import BUSY, NO_MAIL, NOTHING, REVERSING, STARTED, 
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.policy.greylist import Greylist
 from mqcd.submit.session.dialogue import Dialogue
+from mqcd.submit.users.checking import LoginsBusy
+from mqcd.submit.users.logins import Logins
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +53,12 @@ class HeldMail(Protocol):
 class Desk:
     """What the sessions of one door ask."""
 
-    def __init__(self, clock: Clock, resolver: Resolver | None, greylist: Greylist | None = None) -> None:
+    def __init__(
+        self, clock: Clock, resolver: Resolver | None, logins: Logins, greylist: Greylist | None = None
+    ) -> None:
         """Without a resolver no question to DNS is answered; without a greylist all mail passes it."""
         self._clock = clock
+        self._logins = logins
         self._greylist = greylist
         self._resolver = resolver
         self.held: HeldMail | None = None
@@ -109,6 +115,15 @@ class Desk:
             log.warning("held mail stays: %s", error, extra={"session": dialogue.session})
         finally:
             connection.close()
+
+    async def check_password(self, dialogue: Dialogue) -> bytes:
+        """The reply to a login that has come to its password."""
+        login = dialogue.login
+        good = None
+        if login is not None and login.checking is not None:
+            with suppress(LoginsBusy):
+                good = await self._logins.verify(dialogue.client, login.hash, login.checking.password)
+        return dialogue.checked(good)
 
     async def _refusal(self, question: Lookup | Triplet) -> tuple[Reason, Reply] | None:
         if isinstance(question, Lookup):

@@ -1,14 +1,33 @@
-"""One connection at the door: octets in, replies out, a task for each message's content.
+"""One connection at the door: octets in, replies out, a task for what takes time.
 
-* Received lines are answered as they arrive, in one write. `Door` checks the deadlines of all sessions at
-  intervals.
-* A message's content has a task, and so has each command where the listener has a filter; the next command
-  waits for it. A message that comes in chunks (BDAT) has one task, which answers the commands between them.
-* End-of-file and a lost connection end only the reading: what was sent is answered, and what is being
-  committed is committed.
-* A client that does not read its replies is not read from until it does.
+Octets, end-of-file, a client that reads again, and the end of a task lead to `_pump`: it answers the received
+commands, in one write, while there is no task and the client reads its replies.
 
-`link_states` has the states of the connection, `esmtp.states` those of the dialogue.
+    _pump -> _step -> _answer -> _goes_on -> _give           the reply is given at once
+                                         `-> _finish         the reply waits for something, see `conversation`
+             _step -> _obey -> _finish                       the listener has a filter
+             _step -> _take_content [ -> _next_chunk -> _obey -> _finish ]
+
+| the task (`_start`; one at a time, see `work`) | begun in | reads |
+|---|---|---|
+| a delay before the first command | `_greet` | nothing |
+| `_finish`: what the reply waits for, then `_give` | `_goes_on` | octets to be skipped |
+| `_obey`: a command for the filter | `_step` | the same |
+| `_take_content`: a message, to its reply | `_step` | content; between chunks (BDAT) also commands |
+
+The session ends in one of these ways; `_end` and `connection_lost` alone end its link (see `link_states`).
+
+| ends by | replies | a commit under way |
+|---|---|---|
+| QUIT, a limit on errors (state CLOSED), a 421 of the filter | all | |
+| end-of-file, once all that was sent is answered | all | goes on |
+| the connection is lost | nobody reads them | goes on |
+| `interrupt`, `insecure`, a time limit | one more, after that to a commit | goes on |
+| `cut`: the client does not read, the filter hangs, the door stops | no more | is cancelled |
+| a fault: an unexpected exception | one more | |
+
+`pause_writing` and `resume_writing` alone change the link besides. The states of the dialogue are in
+`esmtp.states`. `Door` checks the deadlines of all sessions at intervals.
 
 Settings read: timeout, bare_newline, delay_greet.
 
@@ -19,8 +38,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine
 from typing import Any, Protocol, cast
 
 from mqcd.config.settings import BareNewline
@@ -43,12 +61,10 @@ from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter, Server
 from mqcd.submit.session.intake import Intake, take_message
 from mqcd.submit.session.link_states import SESSION_MS, Event, Link, Overdue, after, overdue
-from mqcd.submit.session.pausing import Pause
-from mqcd.submit.session.sources import Abandoned, Chunked, Dotted, Source
+from mqcd.submit.session.sources import Abandoned, source_of
 from mqcd.submit.session.view import SessionView, view_of
 from mqcd.submit.session.wire import MAX_LINE, BadLine, Interrupted, Wire
-from mqcd.submit.users.checking import LoginsBusy
-from mqcd.submit.users.logins import Logins
+from mqcd.submit.session.work import Work
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +81,7 @@ class Host(Protocol):
     """What a session needs of its door."""
 
     tls: ListenerTls
-
     intake: Intake
-    logins: Logins
 
     def enter(self, session: Session) -> None:
         """Its connection is there."""
@@ -98,11 +112,11 @@ class Session(asyncio.Protocol):
         self._extra = {"session": name}
         """Fields of log lines."""
         self._out: list[bytes] = []
-        self._task: asyncio.Task[None] | None = None
-        """A message's content, or a command that the filter sees."""
+        self._work = Work(host.intake.clock)
         self._filter: Filter | None = None
-        self._pause = Pause(host.intake.clock)
         self._link = Link.ANSWERING
+
+    # ------------------------------------------------------------ the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the client."""
@@ -131,7 +145,7 @@ class Session(asyncio.Protocol):
         rules = self._dialogue.rules
         self._out.append(rules.greeting)
         if rules.settings.delay_greet:
-            self._start(self._pause.last(rules.settings.delay_greet))
+            self._start(self._work.delay(rules.settings.delay_greet))
             return
         self._write()
         self.wire.owe()
@@ -169,14 +183,14 @@ class Session(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client sends no more, but may still read: what it sent is answered first."""
         self.wire.feed_eof()
-        self._pause.end()
+        self._work.hurry()
         self._pump()
         return True
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone. A commit under way goes on; its reply has no reader."""
         self._link = after(self._link, Event.LOSE)
-        self._pause.end()
+        self._work.hurry()
         self.wire.fail(ConnectFailed("the client closed the connection"))
         self._leave()
 
@@ -192,6 +206,8 @@ class Session(asyncio.Protocol):
         self.wire.wake()
         self._pump()
 
+    # ------------------------------------------------------------ for the door
+
     def view(self, now: int) -> SessionView:
         """What operators see of it; `now` is monotonic."""
         return view_of(self._dialogue, self._host.intake.listener, now - self._began)
@@ -203,7 +219,7 @@ class Session(asyncio.Protocol):
             return
         since, timeout = self.wire.owing_since, self._timeout
         silent = 0 < timeout <= now - since if since else False
-        slow = self.wire.is_slow(now) if self._task is not None else None
+        slow = self.wire.is_slow(now) if self._work.under_way else None
         found = overdue(self._link, silent=silent, too_long=self._is_over(now), content_slow=slow)
         if found is Overdue.CUT:
             self.cut()
@@ -224,18 +240,19 @@ class Session(asyncio.Protocol):
     def cut(self) -> None:
         """Drop the connection at once, and a commit under way."""
         self.transport.abort()
-        if self._task is not None:
-            self._task.cancel()
+        self._work.cancel()
 
     def _interrupt(self, error: Interrupted) -> None:
         self.wire.fail(error)
-        self._pause.end()
-        if self._task is None:
+        self._work.hurry()
+        if not self._work.under_way:
             self._end(error.reason, error.reply)
+
+    # ------------------------------------------------------------ answers at once
 
     def _pump(self) -> None:
         """Answer the received commands; start reading content once some has arrived."""
-        if self._link is not _ANSWERING or self._task is not None:
+        if self._link is not _ANSWERING or self._work.under_way:
             return
         try:
             for _ in range(_TURN):
@@ -247,7 +264,7 @@ class Session(asyncio.Protocol):
             log.exception("closed because of a fault", extra=self._extra)
             self._end(Reason.FAULT, replies.FAULT_CLOSING)
         self._write()
-        if self._task is None:
+        if not self._work.under_way:
             self.wire.owe()
 
     def _step(self) -> bool:
@@ -305,8 +322,13 @@ class Session(asyncio.Protocol):
             dialogue.drop()
             return dialogue.refuse(Reason.FAULT, replies.FAULT)
 
+    # ------------------------------------------------------------ inside a task
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._work.start(work, self._work_ended)
+
     async def _obey(self, line: bytes) -> None:
-        """Answer one command inside a task."""
+        """Answer one command, by the filter if there is one."""
         filtering = self._filter
         reply = self._answer(line) if filtering is None else await filtering.command(line)
         await self._finish(reply)
@@ -319,42 +341,27 @@ class Session(asyncio.Protocol):
         reply = await intake.desk.settle(dialogue, reply)
         while (wait := dialogue.next_wait()) is not None:
             if isinstance(wait, Skip):
-                await self._skip(wait.octets)
+                await self.wire.skip(wait.octets)
             elif isinstance(wait, Delay):
-                await self._pause.last(wait.ms)
+                await self._work.delay(wait.ms)
             elif isinstance(wait, Check):
-                reply = await self._check_password()
-            elif not await self._pause.for_place(intake.load, dialogue):
+                reply = await intake.desk.check_password(dialogue)
+            elif not await self._work.for_place(intake.load, dialogue):
                 reply = dialogue.retract(Reason.OVERLOAD, BUSY)
         self._give(reply)
         if dialogue.state is State.REVERSED and not self._has_ended:
             self._write()
             await intake.desk.collect(
-                dialogue, self.transport, self.connection_lost, lambda: self.wire.failed
+                dialogue, self.transport, self.connection_lost, lambda: self.wire.error is not None
             )
 
-    async def _skip(self, octets: int) -> None:
-        self.wire.begin()
-        while octets:
-            octets -= len(await self.wire.take_some(octets))
-
-    async def _check_password(self) -> bytes:
-        dialogue = self._dialogue
-        login = dialogue.login
-        good = None
-        if login is not None and login.checking is not None:
-            with suppress(LoginsBusy):
-                good = await self._host.logins.verify(self.client, login.hash, login.checking.password)
-        return dialogue.checked(good)
-
     async def _take_content(self) -> None:
+        """Take a message and give its replies, unless a command between chunks has ended it."""
         dialogue, wire = self._dialogue, self.wire
         wire.begin()
         intake = self._host.intake
         normalize = dialogue.rules.settings.bare_newline is BareNewline.NORMALIZE
-        source: Source = Dotted(wire, normalize=normalize)
-        if dialogue.chunk is not None:
-            source = Chunked(wire, dialogue.chunk, self._next_chunk, normalize=normalize)
+        source = source_of(wire, dialogue.chunk, self._next_chunk, normalize=normalize)
         # What LMTP's client waits for (RFC 2033, 4.2): one message has one outcome for all its recipients.
         replies_due = len(dialogue.begun.recipients) if dialogue.rules.lmtp else 1
         try:
@@ -394,31 +401,28 @@ class Session(asyncio.Protocol):
             self.wire.check()
         return line
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._task = self._loop.create_task(self._run(work))
+    # ------------------------------------------------------------ the ends
 
-    async def _run(self, work: Awaitable[None]) -> None:
-        try:
-            await work
+    def _work_ended(self, error: BaseException | None) -> None:
+        """Go on after a task, or end the session."""
+        if error is None:
             # Answered at once, even if the client has sent more behind it.
             self._write()
-            self.wire.check()
-            if self._is_over(self._host.intake.clock.monotonic()):
-                raise Interrupted(Reason.TIMEOUT, replies.SESSION_OVER)
-        except ConnectFailed:
+            error = self.wire.error
+            if error is None and self._is_over(self._host.intake.clock.monotonic()):
+                error = Interrupted(Reason.TIMEOUT, replies.SESSION_OVER)
+        if isinstance(error, Interrupted):
+            self._end(error.reason, error.reply)
+        elif isinstance(error, ConnectFailed):
             self._end()
-        except Interrupted as stop:
-            self._end(stop.reason, stop.reply)
-        except asyncio.CancelledError:
+        elif isinstance(error, asyncio.CancelledError):
             self.transport.abort()
-            raise
-        except Exception:
-            log.exception("closed because of a fault", extra=self._extra)
+        elif isinstance(error, Exception):
+            log.error("closed because of a fault", extra=self._extra, exc_info=error)
             self._end(Reason.FAULT, replies.FAULT_CLOSING)
-        finally:
-            self._task = None
-            self._leave()
-        self._pump()
+        self._leave()
+        if error is None:
+            self._pump()
 
     def _end(self, reason: Reason | None = None, reply: Reply | None = None) -> None:
         """Close once the written replies are sent; with `reason` and `reply`, that reply is the last."""
@@ -438,6 +442,7 @@ class Session(asyncio.Protocol):
             self._out.clear()
 
     def _leave(self) -> None:
-        if self._link is Link.GONE and self._task is None:
+        """Leave the door once there is neither connection nor task."""
+        if self._link is Link.GONE and not self._work.under_way:
             log.debug("from %s: %d messages", self.client, self._dialogue.messages, extra=self._extra)
             self._host.leave(self)

@@ -99,3 +99,12 @@ class Chunked:
         """Drop the rest of the chunk."""
         while self.reader.missing:
             self.reader.feed(await self._wire.take_some(self.reader.missing))
+
+
+def source_of(
+    wire: Wire, first: Chunk | None, next_chunk: Callable[[], Awaitable[Chunk]], *, normalize: bool
+) -> Source:
+    """The content behind BDAT, whose chunk is `first`, or behind DATA."""
+    if first is None:
+        return Dotted(wire, normalize=normalize)
+    return Chunked(wire, first, next_chunk, normalize=normalize)

@@ -182,6 +182,12 @@ class Wire:
         self.owing_since = 0
         return data
 
+    async def skip(self, octets: int) -> None:
+        """Drop so many octets of content. Raises ConnectFailed like `take`."""
+        self.begin()
+        while octets:
+            octets -= len(await self.take_some(octets))
+
     def unread(self, data: bytes) -> None:
         """Put back the tail of what `take` returned."""
         self._current = data + self._current[self._position :]
@@ -194,9 +200,9 @@ class Wire:
         return self._taken
 
     @property
-    def failed(self) -> bool:
-        """Whether `fail` was called."""
-        return self._error is not None
+    def error(self) -> Exception | None:
+        """What `fail` was called with; None = it was not."""
+        return self._error
 
     def check(self) -> None:
         """Raise what `fail` was called with, if it was."""

@@ -14,6 +14,7 @@ from mqcd.submit.policy.relay import relay_policy
 from mqcd.submit.policy.rules import Gate, Rules
 from mqcd.submit.session.desk import LOOKUP_MS, Desk
 from mqcd.submit.session.dialogue import Dialogue
+from mqcd.submit.users.logins import Logins
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.resolver import FakeResolver
 from tests.unit.submit.support import server
@@ -45,7 +46,7 @@ class Talk:
         rules = Rules(made, relay_policy(made, {}), Gate())
         rules.recipient_denied = lambda *_, **__: None  # type: ignore[method-assign]
         self.dialogue = Dialogue(rules, "test", client, self.refusals.append)
-        self.desk = Desk(self.clock, resolver)
+        self.desk = Desk(self.clock, resolver, Logins())
 
     async def say(self, *lines: str) -> str:
         """Say the lines; the code of the last reply."""

@@ -1,0 +1,82 @@
+"""The one task of a session, and the delay in it.
+
+| call | by | the task | its delay |
+|---|---|---|---|
+| `start` | the session, without a task | begins | |
+| `delay`, `for_place` | the task | waits | begins |
+| `hurry` | the session | goes on | ends early |
+| `cancel` | the session | is cancelled | |
+| | | ends: `ended` is called, without a task | |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from mqcd.core.ports import Clock
+from mqcd.submit.policy.load import MOST_WAIT_MS, Load
+
+
+class Work:
+    """At most one task at a time."""
+
+    __slots__ = ("_clock", "_sleep", "_task")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        self._sleep: asyncio.Task[None] | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there is a task."""
+        return self._task is not None
+
+    def start(self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]) -> None:
+        """Begin the task. `ended` is called with what ended it, None = it was done; it may start the next."""
+        self._task = asyncio.get_running_loop().create_task(self._run(work, ended))
+
+    def cancel(self) -> None:
+        """Cancel the task, if there is one."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]
+    ) -> None:
+        error: BaseException | None = None
+        try:
+            await work
+        except Exception as fault:
+            error = fault
+        except BaseException as stop:
+            error = stop
+            raise
+        finally:
+            self._task = None
+            ended(error)
+
+    async def delay(self, ms: int) -> None:
+        """Return after `ms` milliseconds, or once `hurry` is called."""
+        self._sleep = asyncio.get_running_loop().create_task(self._clock.sleep(ms))
+        try:
+            await asyncio.wait([self._sleep])
+        finally:
+            self.hurry()
+
+    async def for_place(self, load: Load, session: object) -> bool:
+        """Wait until the load has a place for a session's message; False: it has none in time."""
+        load.line_up(session, self.hurry)
+        try:
+            await self.delay(MOST_WAIT_MS)
+        finally:
+            given = load.leave(session)
+        return given or load.enter(session)
+
+    def hurry(self) -> None:
+        """End the delay, if there is one."""
+        if self._sleep is not None:
+            self._sleep.cancel()
+            self._sleep = None
