@@ -1,18 +1,33 @@
 """Picks what a batch applies to, wherever the records are, some at a time.
 
-Entries of the journal are claimed where they are; the caller settles them. Records in clusters stay there:
-other clusters take the place of theirs (`replace`). Beside mail in flight an action takes a part of the time
-alone.
+A search goes through the journal, then through the clusters. Entries are claimed where they are, and the
+caller settles them; records in clusters stay there, and other clusters take their place (`replace`). Two
+searches are made, because records move meanwhile. All of these are selected:
 
-A pick searches the journal, then the clusters. It does so twice: the second search finds what has moved from
-one to the other during the first, in the segments that are newer, and in clusters that were not searched.
+    record   at the start                meanwhile                    is picked
+    A        journal, waits              nothing                      by search 1, in the journal
+    B        journal, in flight          nothing                      not: it is named, once
+    C        journal, waits              its segment is evacuated     by search 1, in its new cluster
+    D        journal, being evacuated    that is committed            by search 1, in its new cluster
+    E        journal, being evacuated    that fails                   by search 1, which searches again
+    F        cluster                     nothing                      by search 1, in the cluster
+    G        cluster                     a claim loads and parks it   by search 2, in the journal
 
-Mail in flight is passed over, and named once. What else a pick meets of claims and evacuations:
-docs/internals.md, "What may run at the same time". A record that moves twice during the second search may be
-missed.
+Search 2 goes through the segments from the one on that was the newest at the start, because frames go to no
+other, and through clusters that search 1 has not met. A record that moves twice during it may be missed.
 
-A frame that fails, or a helper without room, raises StoreUnavailable; what is not changed is as it was. A
-cancelled pick waits for its frames, and gives clusters back.
+What an exit leaves, beside the parts that were yielded (the caller settles or parks the last one):
+
+| exit | the rest of what is selected |
+|---|---|
+| the end, or `limit` | in flight, or beyond the limit |
+| StoreUnavailable: a frame has failed, or the helper has no room | as it was |
+| closed or cancelled | as it was, but for what frames under way change: it waits for them |
+
+No exit leaves a record that is half changed, an entry claimed, or a cluster that claims are not offered.
+
+Between two parts it rests while mail is in flight, so that a batch takes a part of the time alone. What else
+it meets of claims and evacuations: docs/internals.md, "What may run at the same time".
 """
 
 from __future__ import annotations
@@ -97,12 +112,12 @@ class Picking:
                 shard.watchers.remove(self._changed.set)
 
     async def _search(self, segments: list[Segment]) -> AsyncGenerator[Picked, None]:
-        """What is in these segments, then what is in clusters that were not searched yet."""
+        """What is in these segments, then what is in clusters that no search has gone through."""
         while segments and self._left:
             async with aclosing(self._from_journal(segments)) as parts:
                 async for part in parts:
                     yield part
-            segments = await self._back_in_segments()
+            segments = await self._failed_evacuations()
         while self._left and (names := self._unsearched()):
             begun = self._shard.clock.monotonic()
             async with aclosing(self._replacing.run(names, self._left)) as parts:
@@ -122,11 +137,9 @@ class Picking:
 
     # ------------------------------------------------------------ the journal
 
-    async def _back_in_segments(self) -> list[Segment]:
-        """Wait for the evacuations that were met; returns the segments of the failed ones.
-
-        The entries of the others are in clusters.
-        """
+    async def _failed_evacuations(self) -> list[Segment]:
+        """Wait for the evacuations that were met; returns the segments of those that have failed, for the
+        entries of the others are in clusters."""
         evacuating, self._evacuating = self._evacuating, []
         failed = []
         for segment in evacuating:
@@ -148,6 +161,8 @@ class Picking:
                 if segment not in self._evacuating and any(each.state is State.FROZEN for each in part):
                     self._evacuating.append(segment)
                 begun = self._shard.clock.monotonic()
+                # All that rests of the part is claimed in this turn. What is then neither claimed, nor busy,
+                # nor frozen has left the queue or is in a cluster.
                 yield self._part(await self._claims.entries(part), busy)
                 await self._yield_to_mail(begun, RESTS)
 
@@ -165,6 +180,7 @@ class Picking:
             text = record.verify(await self._shard.raw_line(entry))
             return (self._chosen is None or self._chosen(text)) and applies(record.parse(text), self._batch)
         except (OSError, DecodeError) as error:
+            # The file of one that has gone meanwhile may serve another segment.
             if entry.state not in (State.ENDED, State.EVACUATED):
                 log.error("a record of %016X was left out of batch %s: %s", entry.spid, self._batch.id, error)
             return False
@@ -181,7 +197,7 @@ class Picking:
     # ------------------------------------------------------------ clusters
 
     def _unsearched(self) -> list[str]:
-        """Some clusters that may hold selected records, and have not been searched."""
+        """Some clusters that may hold selected records, and that no search has gone through."""
         names, octets = [], 0
         for state in self._shard.cluster_index.clusters.values():
             if state.left and state.name not in self._replacing.done and self._may_hold(state):

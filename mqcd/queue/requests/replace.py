@@ -1,25 +1,30 @@
 """Puts other clusters in the place of those that hold records which a batch selects.
 
-The helper makes two kinds of clusters of each: of the selected lines as the batch changes them, and of the
-rest. One REPLACE frame is the commit: it ends the old cluster and names the new ones. Its entries, which the
-helper makes too, are the events. So the loop does little for each recipient, and no record moves to the
-journal. The old clusters are reserved: no claim reads them before all frames are durable or have failed.
+No record moves to the journal, and the loop does little for each recipient. An example: of deferred cluster K
+records 1 to 4 are left, and a batch that holds mail selects 2 and 4.
 
-The states of a new cluster's file:
+    1  reserve    Claims are offered K no more; a read of it under way has ended.
+    2  divide     The helper writes a held cluster of 2 and 4, as the batch changes them, and a deferred one
+                  of 1 and 3. It also makes the frame's entries, of 2 and 4: what events are made of.
+    3  commit     A REPLACE frame: K has ended, the two are in its place. Memory follows when it is durable.
+    4  give back  K holds nothing now. The next evacuation's edit records all of that, and its file goes.
 
-| state | who may remove it | a failure | a cancellation |
+A cluster without a selected line is given back as it was. What becomes of the files of new clusters:
+
+| they are | removed by | a failure | a cancellation |
 |---|---|---|---|
-| being made | the next start | leaves it | ends the helper, and leaves it |
-| made | this request, the next start | drops it | drops it |
-| framed | nobody | drops it when the frame can no longer count | waits: it is durable, or has failed |
-| durable | an evacuation, when nothing is left in it | leaves it | leaves it |
-| dropped | the deleter, the next start | leaves it | leaves it |
+| being made: the helper writes them | the next start | leaves them | ends the helper, and leaves them |
+| made: no frame names them yet | this request, the next start | drops them | drops them |
+| framed: a frame has been appended | nobody | drops them when that is safe | waits for the frame |
+| durable, as their frame is | an evacuation, when used up | leaves them | leaves them |
+| dropped: no part of the queue | the deleter, the next start | leaves them | leaves them |
 
-* Being made: the helper writes it. Made: the helper has answered, and no frame names it.
-* Framed: a frame that names it has been appended. A failed one may count after a kill (`wal.pending`); if the
-  journal can never be written again, the next start sees whether it does.
-* Durable: the frame is, and the cluster is part of the queue; also if memory cannot follow (`Unplaced`).
-* Dropped: it is no part of the queue, and the deleter has it.
+Dropping is safe when a failed frame can count no more, as it may after a kill until the journal has been
+written again (`Trouble.when_certain`). If it never is, the next start sees whether the frame counts. A
+durable frame counts also if memory cannot follow (`Unplaced`): only a restart helps then, and the files stay.
+
+However the request ends, old clusters whose frame is durable have ended, all others are as they were, and
+claims are offered these again.
 """
 
 from __future__ import annotations
@@ -79,15 +84,12 @@ class Replacing:
         shard, index = self._shard, self._shard.cluster_index
         self.done.update(names)
         made: deque[Divided] = deque()
-        # 1. No claim reads them from here on.
         await self._claims.reserve(names)
         try:
-            # 2. The helper makes others of each.
             await self._until_ready()
             # One that a claim has emptied before it was reserved may have ended meanwhile.
             states = [index.clusters[name] for name in names if name in index.clusters]
             made.extend(await self._divide(states, most))
-            # 3. A frame for each puts those in its place; several become durable together.
             while made:
                 await self._until_ready()
                 group = [made.popleft()]
@@ -109,7 +111,7 @@ class Replacing:
             await self._changed.wait()
 
     async def _divide(self, states: Sequence[ClusterState], most: int) -> Sequence[Divided]:
-        """The files are made when it returns."""
+        """Step 2. The files are made when it returns; else the next start removes what is there of them."""
         shard, settings = self._shard, self._shard.options.settings
         task = Divide(
             queue_root=shard.queue_root,
@@ -135,7 +137,7 @@ class Replacing:
         return done.divided
 
     async def _replace(self, group: Sequence[Divided]) -> tuple[int, BaseException | None]:
-        """The new clusters instead of the old ones, by one frame each, which become durable together.
+        """Step 3: the new clusters instead of the old ones, by one frame each, which become durable together.
 
         How many recipients that has changed, and why not more.
         """
