@@ -82,7 +82,7 @@ def make_rules(
 ) -> Rules:
     """The rules; not read yet. `role` as above."""
     clock, speaks = parts.clock, role is None or role.shard == 0
-    effects = Effects(parts.store, deliverer, batches, clock, log_event, speaks=speaks)
+    effects = Effects(deliverer, batches, clock, log_event, speaks=speaks)
     book = RuleBook(rules_path(settings), clock, effects)
     deliverer.on_effect(Replies(book, clock, log_event))
     batches.reach, batches.pending = deliverer.act, deliverer.standing.pending

@@ -15,6 +15,7 @@ from mqcd.config.settings import RelaySettings, ReportSettings, Settings
 from mqcd.core.model import Body, Envelope, Origin, Recipient, Submission
 from mqcd.core.ports import Clock, Observer, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.marks import marks_of
 from mqcd.daemon.derived import options_of, own_names, schedule_of
 from mqcd.daemon.hashkey import hash_key
@@ -23,6 +24,7 @@ from mqcd.deliver.service import Deliverer
 from mqcd.embed.backoff import BackoffSchedule
 from mqcd.embed.message import Mail
 from mqcd.embed.relaying import Relaying, RelayTerms
+from mqcd.embed.retrying import Retrying
 from mqcd.embed.wishes import BounceFactory, SmtpRelay, Wishes
 from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
@@ -60,6 +62,7 @@ class Assembly:
         self._reports = self._make_reports()
         self._delivery = self._make_delivery()
         self._reporting: asyncio.Task[None] | None = None
+        self._retrying = Retrying(self._store, clock)
 
     @property
     def store(self) -> QueueStore:
@@ -116,8 +119,13 @@ class Assembly:
             await self._store.close()
             raise
 
+    async def retry(self, selection: Selection) -> int:
+        """See `Queue.retry`."""
+        return await self._retrying.run(selection)
+
     async def close(self) -> None:
         """Stop delivery, make all durable, and release the store."""
+        await self._retrying.close()
         if self._delivery is not None:
             await self._delivery.stop(GRACE_MS)
         if self._reporting is not None:

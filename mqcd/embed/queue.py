@@ -113,9 +113,13 @@ class Queue:
     @property
     def store(self) -> QueueStore:
         """The open store, for what this class has no method for."""
+        return self._opened.store
+
+    @property
+    def _opened(self) -> Parts:
         if self._parts is None:
             raise StoreUnavailable("the queue is not open")
-        return self._parts.store
+        return self._parts
 
     # ------------------------------------------------------------ mail
 
@@ -182,8 +186,9 @@ class Queue:
         return self.store.stats()
 
     async def retry(self, selection: Selection | None = None) -> int:
-        """Make mail that waits due now; returns how many recipients."""
-        return (await self.store.expedite(selection or Selection())).matched
+        """Make mail that waits due now; returns how many recipients. While the store cannot record it, it is
+        asked again."""
+        return await self._opened.retry(selection or Selection())
 
 
 def _key(text: str, given: Draft) -> Key:

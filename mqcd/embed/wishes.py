@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mqcd.core.model import Recipient
 from mqcd.core.ports import QueueStore
+from mqcd.core.selecting.selection import Selection
 from mqcd.embed.message import Backoff, Mail, Relay, RelayPolicy
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class Parts(Protocol):
 
     async def open(self) -> None:
         """Open the store, and start delivery once what the last run left is there."""
+
+    async def retry(self, selection: Selection) -> int:
+        """See `Queue.retry`."""
 
     async def close(self) -> None:
         """Stop delivery, and release the store."""

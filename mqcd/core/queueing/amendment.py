@@ -65,8 +65,16 @@ def spent(recipient: Recipient) -> str:
 
 def last_action(recipient: Recipient) -> Action | None:
     """The action of the batch that changed it last; None = of none since its last verdict."""
-    action = _trace(recipient)["action"]
+    action = _trace(recipient.amended)["action"]
     return next((each for each in Action if each == action), None)
+
+
+def is_released(recipient: Recipient) -> bool:
+    """Whether it was released since its last verdict, and at most retried since."""
+    trace = _trace(recipient.amended)
+    while trace["action"] == Action.RETRY:
+        trace = _trace(trace["before"].get("amended", ""))
+    return bool(trace["action"] == Action.RELEASE)
 
 
 def applies(recipient: Recipient, batch: Batch) -> bool:
@@ -139,7 +147,7 @@ def purged(recipient: Recipient) -> Recipient | None:
     """
     if recipient.area is not Area.REMOVED:
         raise ValueError(f"recipient {recipient.key} in area {recipient.area} cannot be purged")
-    if recipient.is_report or not _trace(recipient)["report"]:
+    if recipient.is_report or not _trace(recipient.amended)["report"]:
         return None
     return replace(recipient, area=Area.BOUNCES, due=0, amended="")
 
@@ -162,13 +170,13 @@ def verb_of(batch: Batch) -> Verb:
 
 def undone(recipient: Recipient) -> str:
     """The event that undoing the last batch takes back; "" when there is none."""
-    verb = _VERBS.get(_trace(recipient)["action"])
+    verb = _VERBS.get(_trace(recipient.amended)["action"])
     return str(verb) if verb is not None else ""
 
 
-def _trace(recipient: Recipient) -> dict[str, Any]:
+def _trace(amended: str) -> dict[str, Any]:
     try:
-        trace = json.loads(recipient.amended.partition(" ")[2])
+        trace = json.loads(amended.partition(" ")[2])
         if isinstance(trace, dict) and isinstance(trace["before"], dict):
             return trace
     except (ValueError, KeyError):
@@ -178,7 +186,7 @@ def _trace(recipient: Recipient) -> dict[str, Any]:
 
 def _before(recipient: Recipient) -> dict[str, Any]:
     """The fields that differ from what they were. Raises ValueError for a trace that is none."""
-    before = _trace(recipient)["before"]
+    before = _trace(recipient.amended)["before"]
     if not before.keys() <= {*_KEPT, "amended"}:
         raise ValueError(f"recipient {recipient.key} has no trace of a batch: {recipient.amended[:80]!r}")
     return {"amended": "", **before, **({"area": Area(before["area"])} if "area" in before else {})}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from mqcd.core.address import normal_domain
 from mqcd.core.model import Action, Batch, Recipient, Word
-from mqcd.core.queueing.amendment import last_action
+from mqcd.core.queueing.amendment import is_released
 from mqcd.core.selecting.where import AnyOf, Compare, Node, Not, Predicate, Where, all_of
 from mqcd.core.selecting.where_fields import IN, site_name
 
@@ -176,7 +176,7 @@ class RuleSet:
                 continue
             if each.at and abs(now - each.at) >= _STEP_MS:
                 each.matches, each.at = _compile(rule, now, each.place).matches, now
-            if each.matches(subject) and not _is_exempt(rule, recipient):
+            if each.matches(subject) and not (rule.action is RuleAction.HOLD and is_released(recipient)):
                 return rule
         return None
 
@@ -188,12 +188,6 @@ class RuleSet:
             return False
         strongest = next((_ORDER[each.action] for each in self._of_sites if not each.ended(now)), len(_ORDER))
         return strongest < _ORDER[rule.action]
-
-
-def _is_exempt(rule: StandingRule, recipient: Recipient) -> bool:
-    if not recipient.amended or rule.action is not RuleAction.HOLD:
-        return False
-    return last_action(recipient) is Action.RELEASE
 
 
 def _compile(rule: StandingRule, now: int, place: int) -> _Compiled:

@@ -25,8 +25,9 @@ from mqcd.embed import Draft, Mail, Queue, Refused, Reply, SmtpRelay, SyncQueue
 from mqcd.net.clock import SystemClock
 from mqcd.sink.outputs import Limits, Received
 from mqcd.sink.server import SinkSettings, start
+from mqcd.stores.backend import Write, failed
 from mqcd.stores.mapping import MappingStore
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, turns
 from tests.fakes.observer import RecordingObserver
 
 OK = Reply(code=250, status="2.0.0", text="ok")
@@ -352,6 +353,44 @@ async def test_mqcds_own_client_is_a_relay(tmp_path: Path, lmtp: bool) -> None:
     await sink.close()
     assert {each.sender for each in received} == {ME}
     assert {recipient for each in received for recipient in each.recipients} == {YOU, THEM}
+
+
+class FullStore(MappingStore):
+    """Records nothing while it is full."""
+
+    full = False
+
+    def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        return failed(StoreUnavailable("full")) if self.full else super().write(write)
+
+
+async def test_what_is_retried_is_relayed_before_its_time(kit: Kit) -> None:
+    kit.relay.replies = {YOU: LATER, THEM: LATER}
+    async with kit.queue() as queue:
+        await queue.enqueue(ME, [YOU, THEM], TEXT)
+        await kit.settled(2)
+        assert await queue.retry(Selection(recipient=YOU)) == 1
+        await kit.settled(3)
+        assert kit.relay.mails[-1].recipients == [YOU]
+    with pytest.raises(StoreUnavailable):
+        await queue.retry()
+
+
+async def test_a_retry_waits_for_a_store_that_is_full_until_a_close(kit: Kit) -> None:
+    store = kit.store = FullStore()
+    async with kit.queue(relay=None) as queue:
+        await queue.enqueue(ME, [YOU], TEXT)
+        store.full = True
+        retrying = asyncio.create_task(queue.retry())
+        await turns()
+        store.full = False
+        kit.clock.advance(1000)
+        assert await retrying == 1
+        store.full = True
+        retrying = asyncio.create_task(queue.retry())
+        await turns()
+    with pytest.raises(StoreUnavailable):
+        await retrying
 
 
 def test_a_script_has_a_queue_without_a_loop(tmp_path: Path) -> None:

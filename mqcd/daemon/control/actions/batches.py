@@ -25,11 +25,12 @@ from pathlib import Path
 
 from mqcd.core.display import span
 from mqcd.core.errors import DecodeError, StoreBusy, StoreUnavailable
-from mqcd.core.model import Action, Amended, Area, Batch, Purged, Recipient, Settlement
+from mqcd.core.model import Action, Area, Batch, Purged, Recipient, Settlement
 from mqcd.core.ports import Clock
 from mqcd.core.queueing.amendment import applies
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
+from mqcd.daemon.control.actions.applying import AGAIN_MS, apply, settle
 from mqcd.daemon.control.actions.following import Following, Source
 from mqcd.daemon.control.actions.orders import (
     KEPT,
@@ -58,8 +59,6 @@ from mqcd.ops.log.log import MOST_REASON, LogEvent
 log = logging.getLogger(__name__)
 
 BATCH, BATCHES = "/v1/batch", "/v1/batches"
-_AGAIN_MS = 1000
-"""How long after a failure of the store it is asked again."""
 _PURGE_MS = 5000
 """How often ended graces are looked for."""
 MOST_PROBED = 10_000
@@ -256,7 +255,7 @@ class Batches:
                     outcome.done = True
                 except StoreUnavailable as error:
                     outcome.trouble = str(error)
-                    await self._clock.sleep(_AGAIN_MS)
+                    await self._clock.sleep(AGAIN_MS)
 
     async def _carry_out(self, order: Order, outcome: Outcome) -> None:
         batch = order.batch
@@ -270,12 +269,9 @@ class Batches:
             # Before its mail is due: claims would pass it over until the next probe's time.
             await self._probe(selection)
         busy: list[tuple[int, int]] = []
-        async with aclosing(self._store.pick(selection, batch)) as parts:
+        async with aclosing(apply(self._store, self._clock, selection, batch)) as parts:
             async for part in parts:
                 busy += part.in_flight
-                await self._settle([
-                    Settlement(recipient=each, verdict=Amended(batch=batch)) for each in part.recipients
-                ])  # fmt: skip
                 outcome.changed += part.changed + len(part.recipients)
                 outcome.in_flight, outcome.trouble = len(busy), ""
         # Of a limit it is not known how many of them it would leave. What a retry wants is being tried.
@@ -318,16 +314,6 @@ class Batches:
         self._disk.unlink(path)
         self._disk.sync_dir(path.parent)
 
-    async def _settle(self, settlements: list[Settlement]) -> None:
-        """What was claimed is settled; a store that cannot record it now is asked again."""
-        while settlements:
-            try:
-                await self._store.settle(settlements)
-                return
-            except StoreUnavailable as error:
-                log.warning("a batch waits: %s", error)
-                await self._clock.sleep(_AGAIN_MS)
-
     async def purge(self) -> None:
         """End removals whose grace is over, and keep note of what batches have still to do, for ever."""
         while True:
@@ -342,7 +328,8 @@ class Batches:
             while self._store.stats()[Area.REMOVED].recipients and (
                 found := await self._store.claim_removed(_PURGED_AT_ONCE)
             ):
-                await self._settle([Settlement(recipient=each, verdict=Purged()) for each in found])
+                purged = [Settlement(recipient=each, verdict=Purged()) for each in found]
+                await settle(self._store, self._clock, purged)
                 # It takes a fifth of the time: a batch may have removed all that waited.
                 took = self._clock.monotonic() - begun
                 await self._clock.sleep(min(_PURGE_RESTS * took, _PURGE_MS))

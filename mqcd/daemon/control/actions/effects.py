@@ -4,7 +4,7 @@
   claimed; for `hold` and `bounce` a batch of the rule's id does it earlier, where it finds the mail.
 * A start begins no such batch: what the last run left undone is found by claims.
 * `Replies` makes a rule of what a reply means for its destination, at once.
-* When a suspension is cancelled its mail is due at once.
+* When a suspension is cancelled a batch `retry-ID` makes its mail due at once.
 * What a rule has held or bounced stays so when it ends; `mqcd queue undo ID` takes it back.
 """
 
@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mqcd.core.display import printable
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.ports import Clock, QueueStore
+from mqcd.core.model import Action, Batch
+from mqcd.core.ports import Clock
 from mqcd.core.selecting import live
 from mqcd.core.selecting.rules import SERVER, SITE, RuleAction, StandingRule, where_of_batch
 from mqcd.core.selecting.selection import Selection
@@ -37,7 +39,6 @@ class Effects:
 
     def __init__(
         self,
-        store: QueueStore,
         deliverer: Deliverer,
         batches: Batches,
         clock: Clock,
@@ -46,13 +47,11 @@ class Effects:
         speaks: bool,
     ) -> None:
         """`speaks`: whether this process logs what has ended; one of all shards does."""
-        self._store = store
         self._deliverer = deliverer
         self._batches = batches
         self._clock = clock
         self._log_event = log_event
         self._speaks = speaks
-        self._resuming: set[asyncio.Task[None]] = set()
         self.started = False
         """Whether mail is delivered: until then nothing waits in delivery, and no batch is begun."""
 
@@ -60,34 +59,24 @@ class Effects:
         self._deliverer.rule(tuple(after.values()), self._batches.grace_ms)
         if not self.started:
             return
-        for rule in _missing(before, after):
-            await self._added(rule, after)
         now = self._clock.now()
+        for rule in _missing(before, after):
+            batch = rule.batch(now, self._batches.grace_ms)
+            if batch is not None:
+                await self._begin(rule, batch, where_of_batch(rule, after.values()))
         for rule in _missing(after, before):
             if self._speaks and rule.ended(now):
                 self._log_event("rule-ended", **_about(rule))
             if rule.action is RuleAction.SUSPEND and not rule.ended(now):
-                # All of it may be much: other rules need not wait for it.
-                resuming = asyncio.get_running_loop().create_task(self._resume(rule))
-                self._resuming.add(resuming)
-                resuming.add_done_callback(self._resuming.discard)
+                await self._begin(rule, _retry_after(rule, now), replace(rule.where, now=now))
 
-    async def _added(self, rule: StandingRule, standing: Rules) -> None:
-        batch = rule.batch(self._clock.now(), self._batches.grace_ms)
-        if batch is None:
-            return
-        where = where_of_batch(rule, standing.values())
+    async def _begin(self, rule: StandingRule, batch: Batch, where: Where) -> None:
+        """A batch on the mail of this shard; the other processes begin their parts of it."""
         try:
             order = Order(batch=batch, selection=Selection(where=where), resolved=self._on_records(where))
             await self._batches.begin(order)
         except StoreUnavailable as error:
-            log.warning("%s: mail that waits comes under it when it is due: %s", rule, error)
-
-    async def _resume(self, rule: StandingRule) -> None:
-        try:
-            await self._store.expedite(Selection(where=self._on_records(rule.where)))
-        except StoreUnavailable as error:
-            log.warning("%s is cancelled; its mail is tried when it is due: %s", rule, error)
+            log.warning("%s: mail that waits follows the change when it is due: %s", rule, error)
 
     def _on_records(self, where: Where) -> Where:
         """The same for the mail in the queue, as far as the sites of domains are known."""
@@ -167,6 +156,18 @@ class Replies:
                     self._known.clear()
         finally:
             self._adding = None
+
+
+def _retry_after(rule: StandingRule, now: int) -> Batch:
+    """What makes mail of a cancelled rule due; of the same id in all processes."""
+    return Batch(
+        id=f"{Action.RETRY}-{rule.id}",
+        action=Action.RETRY,
+        at=now,
+        by=SERVER,
+        reason=f"{rule} cancelled",
+        until=now,
+    )
 
 
 def _at(site: str) -> Compare:

@@ -119,7 +119,9 @@ def test_released_mail_is_exempt_from_holds_alone() -> None:
     released = amended(
         recipient(area=Area.HELD), Batch(id="release-1", action=Action.RELEASE, at=NOW, by="uid:0")
     )
-    assert RuleSet([rule("hold")]).find(released, SITE, NOW) is None
+    retried = amended(released, Batch(id="retry-1", action=Action.RETRY, at=NOW, by="server", until=NOW))
+    for each in (released, retried):
+        assert RuleSet([rule("hold")]).find(each, SITE, NOW) is None
     assert RuleSet([rule("hold"), rule("suspend")]).find(released, SITE, NOW) is not None
 
 

@@ -110,6 +110,9 @@ async def test_a_resumed_destination_gets_its_mail_at_once(tmp_path: Path) -> No
         await house.send("b@example.com")
         await post(house, "/v1/rules/cancel", id=name)
         await arrived(house.sink, 2)
+        batch = json.loads((await house.get(f"/v1/batches?id=retry-{name}"))[1])
+        assert (batch["action"], batch["by"]) == ("retry", "server")
+        assert name in batch["reason"]
 
 
 @pytest.mark.parametrize(
