@@ -61,18 +61,6 @@ class Content(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Expedited:
-    """The result of making mail due at once."""
-
-    matched: int
-    """Recipients that wait for an attempt and are selected."""
-    changed: int
-    """How many of them were not due."""
-    domains: frozenset[str] | None
-    """Theirs; None = too many to name."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Picked:
     """Some of the recipients that a batch applies to."""
 
@@ -204,12 +192,6 @@ class QueueStore(MailTaker, Protocol):
 
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
         """Give claimed recipients back untried, due at `until` (0 = at once); counts no attempt."""
-
-    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
-        """Make those selected of incoming and deferred that are not in flight due now; `dry_run`: only count.
-
-        The one change that is not durable: a crash may leave an older due time, and nothing else.
-        """
 
     async def content(self, recipient: Recipient) -> Content:
         """The message's octets. Raises ContentUnavailable when they cannot be had now."""

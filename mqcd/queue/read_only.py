@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
-from mqcd.core.ports import Content, Expedited, FindConnection
+from mqcd.core.ports import Content, FindConnection
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.parts import Listed, measured, part_of
@@ -108,9 +108,6 @@ class ReadOnlyStore:
         raise StoreUnavailable(READ_ONLY)
 
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
-        raise StoreUnavailable(READ_ONLY)
-
-    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
         raise StoreUnavailable(READ_ONLY)
 
     async def content(self, recipient: Recipient) -> Content:

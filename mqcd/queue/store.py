@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.figures import Distribution, EngineFigures
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
-from mqcd.core.ports import Clock, Content, Expedited, FindConnection, Observer, Picked
+from mqcd.core.ports import Clock, Content, FindConnection, Observer, Picked
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.parts import Listed
@@ -39,7 +39,6 @@ from mqcd.queue.recovery.replay import replay_chain
 from mqcd.queue.requests import look
 from mqcd.queue.requests.accept import Acceptance, Staging
 from mqcd.queue.requests.claim import Claims
-from mqcd.queue.requests.expedite import Expediting
 from mqcd.queue.requests.pick import Picking
 from mqcd.queue.requests.write import Writer
 from mqcd.queue.wal.segments import Segment, SegmentEvent
@@ -265,13 +264,6 @@ class ClusterStore:
     def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
         """Give claimed recipients back."""
         return self._live.writer.park(recipients, until)
-
-    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
-        """Make mail that waits due now."""
-        shard = self._live.shard
-        if not shard.ready:
-            raise StoreUnavailable("the queue is still being read")
-        return await Expediting(shard, selection, dry_run).run()
 
     async def content(self, recipient: Recipient) -> Content:
         """The message's octets."""

@@ -12,7 +12,7 @@ from mqcd.core.model import Action, Amended, Area, Purged, Recipient, Settlement
 from mqcd.core.ports import QueueStore
 from mqcd.core.selecting.selection import Selection
 from tests.contract.harness import HOUR, Harness, Restart
-from tests.contract.mail import Post, batch, carry_out, deferred, delivered, read_all
+from tests.contract.mail import Post, batch, carry_out, deferred, delivered, read_all, where
 
 UNDONE = "undo-1"
 
@@ -135,6 +135,63 @@ async def test_a_retry_makes_mail_due_and_an_undo_restores_its_time(store: Queue
     assert await carry_out(store, replace(order, id="retry-2")) == (0, 0)
     assert await carry_out(store, batch(Action.UNDO, post, id=UNDONE, target="retry-2")) == (0, 0)
     assert await carry_out(store, replace(order, id="retry-3")) == (1, 0)
+
+
+async def put_off(post: Post, *addresses: str, sender: str = "sender@example.com") -> None:
+    """Each in an hour."""
+    for address in addresses:
+        await post.send(address, sender=sender)
+    await post.settle(deferred(post.clock.now() + HOUR), *await post.claim_all())
+
+
+async def retried(post: Post, selection: Selection, number: int = 1) -> set[str]:
+    """What is due now because it was selected."""
+    order = batch(Action.RETRY, post, id=f"retry-{number}", until=post.clock.now())
+    changed = await carry_out(post.store, order, selection)
+    claimed = await post.claim_all()
+    assert changed == (len(claimed), 0)
+    await post.settle(deferred(post.clock.now() + HOUR), *claimed)
+    return {each.address for each in claimed}
+
+
+SELECTIONS = [
+    (Selection(), {"a@x.example", "b@x.example", "c@z.example"}),
+    (Selection(domain="x.example"), {"a@x.example", "b@x.example"}),
+    (Selection(domain="*.example", recipient="b*"), {"b@x.example"}),
+    (Selection(sender="LIST@*"), {"c@z.example"}),
+    (Selection(sender=""), set()),
+    (Selection(area=Area.DEFERRED), {"a@x.example", "b@x.example", "c@z.example"}),
+    (Selection(area=Area.BOUNCES), set()),
+    (Selection(received_before=1), set()),
+    (where("domain = x.example and not recipient ~ b*"), {"a@x.example"}),
+    (where("sender ~ list@* or recipient = b@x.example"), {"b@x.example", "c@z.example"}),
+    (where("class = mailbox and due > 30m and code < 500"), {"a@x.example", "b@x.example", "c@z.example"}),
+    (where("age > 1h or area = bounces"), set()),
+]
+
+
+async def test_only_what_is_selected_is_changed(post: Post) -> None:
+    await put_off(post, "a@x.example", "b@x.example")
+    await put_off(post, "c@z.example", sender="list@here.example")
+    for number, (selection, expected) in enumerate(SELECTIONS):
+        assert await retried(post, selection, number) == expected, selection
+
+
+async def test_after_a_restart_only_what_is_selected_is_changed(restarting: tuple[Harness, Restart]) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    await put_off(post, *[f"{name}{n}@{name}.example" for n in range(9) for name in "xy"])
+    post = Post(await harness.restart(how), harness.clock)
+    selection = where("recipient ~ x* and not domain = y.example and attempts = 1")
+    assert await retried(post, selection) == {f"x{n}@x.example" for n in range(9)}
+
+
+async def test_a_retry_ends_the_suspension_of_what_it_selects(store: QueueStore, post: Post) -> None:
+    await put_off(post, "a@x.example")
+    await post.send("b@x.example", "c@y.example")
+    skip = {"x.example": post.clock.now() + HOUR}
+    assert [each.address for each in await store.claim(9, post.clock.now(), skip)] == ["c@y.example"]
+    assert await retried(post, Selection(domain="x.example")) == {"a@x.example", "b@x.example"}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ and files that the helper has made are written anew by the next try, or removed 
 a segment has, no turn of the loop handles more than `slices.AT_ONCE` of them, and counts are right at each
 moment between.
 
-What claims, verdicts, `retry now` and a stop meet in each step: docs/internals.md, "What may run at the same
-time".
+What claims, verdicts and a stop meet in each step: docs/internals.md, "What may run at the same time".
 """
 
 from __future__ import annotations
@@ -96,9 +95,8 @@ class Evacuator:
             await self._freeze(move)
             copied = await self._copy(move)
             await self._write_keys(move)
-            async with shard.retiring:
-                await self._commit(move, copied.clusters)
-                self._retire(move, copied.clusters)
+            await self._commit(move, copied.clusters)
+            self._retire(move, copied.clusters)
         except BaseException as error:
             if move.keys is not None:
                 move.keys.close()
@@ -292,7 +290,7 @@ class Evacuator:
             shard.entries.accounts.take(area, records, move.octets[area])
         for cluster in clusters:
             shard.entries.accounts.add_cluster(cluster)
-        shard.cluster_index.arrived(clusters, segment.number)
+            shard.cluster_index.add(cluster)
         shard.ring.entries -= len(move.frozen)
         # An entry that ends from now on has its own file removed.
         move.borrowers = tuple(segment.borrowers)
@@ -313,14 +311,13 @@ class Evacuator:
     async def _thaw(self, move: _Move) -> None:
         """After a failure all that rests in the segment waits again, in its order."""
         shard = self._shard
-        async with shard.retiring:
-            # Also what was given back since: else it would stand in the queues twice.
-            await self._freeze_resting(move)
-            async for part in slices(tuple(move.segment.entries.values())):
-                for entry in part:
-                    if entry.state is State.FROZEN:
-                        entry.on(Event.THAW)
-                        shard.entries.waiting.add(entry)
+        # Also what was given back since: else it would stand in the queues twice.
+        await self._freeze_resting(move)
+        async for part in slices(tuple(move.segment.entries.values())):
+            for entry in part:
+                if entry.state is State.FROZEN:
+                    entry.on(Event.THAW)
+                    shard.entries.waiting.add(entry)
         shard.entries.moving_held.clear()
         shard.notify()
 

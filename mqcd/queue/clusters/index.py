@@ -8,18 +8,15 @@ brought forward without a frame: after a crash they are those of the disk.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mqcd.core.model import Area
 from mqcd.disk.durable import Disk
-from mqcd.queue.clusters.earlier_dues import Chosen, Earlier, EarlierDues, Request
 from mqcd.queue.clusters.offers import Offers
 from mqcd.queue.clusters.reading import Reader
 from mqcd.queue.manifest.state import ClusterState
-from mqcd.queue.wal.segments import Segment
 
 
 class ClusterIndex:
@@ -36,8 +33,7 @@ class ClusterIndex:
     | `unrecorded` | names each whose cursor and counts are not the MANIFEST's, or which that does not list |
     | `replaced_up_to` | REPLACE frames up to this sequence have been followed here, and no other |
     | `numbered` | file numbers below it are taken: no two batches of a run make a cluster of one name |
-    | `_earlier` | what is due earlier than its line says; forgotten with its cluster, and by a crash |
-    | `_notes` | one for each `noting_divisions` that is open: what was replaced since it began |
+    | `_latest` | by name, the time later than which no record is due, where a line says so; lost in a crash |
     """
 
     def __init__(self, disk: Disk, root: Path) -> None:
@@ -48,17 +44,15 @@ class ClusterIndex:
         self.unrecorded: set[str] = set()
         self.replaced_up_to = 0
         self.numbered = 0
-        self._earlier = EarlierDues()
-        self._notes: list[dict[str, Collection[str]]] = []
+        self._latest: dict[str, int] = {}
 
     # ------------------------------------------------------------ what frames and edits have changed
 
     def add(self, state: ClusterState) -> None:
         """A cluster is as the MANIFEST says; or has another due time than before, and else the same state."""
-        # A thread may have read it before due times were brought forward, or lines were expedited.
-        due = self._earlier.first_due(state)
-        if state.due > due:
-            state = replace(state, due=due)
+        # A thread may have read it before due times were brought forward.
+        if state.due > (latest := self._latest.get(state.name, state.due)):
+            state = replace(state, due=latest)
         self.clusters[state.name] = state
         self.offers.offer(state)
 
@@ -73,16 +67,15 @@ class ClusterIndex:
         """A REPLACE frame is durable, and all before it, `up_to` a sequence: these clusters have taken the
         place of a reserved one, which ends as one that was taken from.
 
-        What of the rest was to be due earlier still is.
+        What of the rest was brought forward still is.
         """
-        for note in self._notes:
-            note[name] = [state.name for state in (*changed, *rest)]
-        earlier = self._earlier.pop(name)
+        latest = self._latest.pop(name, None)
         self.advance(replace(self.clusters[name], cursor=self.clusters[name].size, left=0, octets=0))
         for state in changed:
             self.advance(state)
         for state in rest:
-            self._earlier.inherit(state, earlier)
+            if latest is not None:
+                self._latest[state.name] = latest
             self.advance(state)
         self.replaced_up_to = up_to
 
@@ -96,17 +89,9 @@ class ClusterIndex:
             if not state.left:
                 self.offers.withdraw(name)
                 del self.clusters[name]
-                self._earlier.pop(name)
+                self._latest.pop(name, None)
             if self.clusters.get(name) in (None, state):
                 self.unrecorded.discard(name)
-
-    def arrived(self, states: Iterable[ClusterState], segment: int) -> None:
-        """An edit has put these clusters in the place of a segment."""
-        requests = self._earlier.pop_moved(segment)
-        for state in states:
-            self.add(state)
-            for chosen, due in requests:
-                self.expedite(state.name, chosen, due, state.size)
 
     # ------------------------------------------------------------ due times
 
@@ -115,48 +100,17 @@ class ClusterIndex:
         for state in list(self.clusters.values()):
             # The end of a grace is no delay of the schedule, and may lie further ahead.
             if state.area is Area.DEFERRED and state.left and state.due_last > latest:
-                self._earlier.bring_forward(state.name, latest)
+                self._latest[state.name] = min(latest, self._latest.get(state.name, latest))
                 if state.due > latest:
-                    self.add(replace(state, due=latest))
-
-    def expedite(self, name: str, chosen: Chosen, due: int, end: int) -> None:
-        """What is selected of a deferred cluster's lines before `end` is due at `due` from now on."""
-        state = self.clusters.get(name)
-        if state is None or not state.left or state.area is not Area.DEFERRED:
-            return
-        self._earlier.expedite(name, Request(chosen, due, end))
-        if state.due > due:
-            self.add(replace(state, due=due))
-
-    def expedite_moved(self, segment: Segment, chosen: Chosen, due: int) -> None:
-        """The same for the clusters that an evacuation makes of a segment, now or when it is done."""
-        if segment.retired:
-            for name in self.of_segment(segment.number):
-                self.expedite(name, chosen, due, self.clusters[name].size)
-        else:
-            self._earlier.expedite_moved(segment.number, chosen, due)
+                    self.add(state)
 
     # ------------------------------------------------------------ what is asked
 
-    def to_read(self, name: str) -> tuple[ClusterState, Earlier]:
+    def to_read(self, name: str) -> tuple[ClusterState, int]:
         """What `Reader.read` has to know of a cluster at this moment."""
         state = self.clusters[name]
-        return state, self._earlier.of(state)
+        return state, self._latest.get(name, state.due_last)
 
     def left(self) -> list[tuple[str, int, int]]:
         """Name, cursor and size of each cluster that holds records."""
         return [(each.name, each.cursor, each.size) for each in self.clusters.values() if each.left]
-
-    def of_segment(self, number: int) -> set[str]:
-        """The clusters that an evacuation has made of a segment."""
-        return {name for name in self.clusters if f"/M{number}-" in name}
-
-    @contextmanager
-    def noting_divisions(self) -> Generator[Mapping[str, Collection[str]]]:
-        """In the block, by cluster that is replaced, the names of its successors."""
-        note: dict[str, Collection[str]] = {}
-        self._notes.append(note)
-        try:
-            yield note
-        finally:
-            self._notes = [each for each in self._notes if each is not note]

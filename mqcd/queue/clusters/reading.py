@@ -1,7 +1,7 @@
 """Reads lines of clusters. Blocks for the disk, so it runs in threads.
 
 A thread is given what it has to know of the cluster, and shares nothing with the event loop. Meanwhile due
-times may be brought forward, or lines expedited: `ClusterIndex.add` corrects the state that a read returns.
+times may be brought forward: `ClusterIndex.add` corrects the state that a read returns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import BY_DUE
 from mqcd.disk.durable import Disk
-from mqcd.queue.clusters.earlier_dues import Chosen, Earlier
 from mqcd.queue.clusters.file import read_from, split_lines
 from mqcd.queue.clusters.quarantine import Stretch, extend, shared
 from mqcd.queue.format import record
@@ -46,18 +45,6 @@ class Taken:
         return Take(self.state.name, self.state.cursor, self.state.left, self.state.octets)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What of a cluster is selected."""
-
-    matched: int
-    later: int
-    """How many of them are not due yet."""
-    domains: frozenset[str]
-    end: int
-    """Where the last of these ends in the file."""
-
-
 class Reader:
     """Reads the clusters of a shard."""
 
@@ -69,36 +56,9 @@ class Reader:
         """By cluster, a cursor and the lines from there on, for the next read. Only `read` writes it, and one
         runs at a time."""
 
-    def look(self, state: ClusterState, chosen: Chosen, now: int, most: int) -> Found:
-        """Up to `most` records of a cluster that are selected. Blocks for the disk.
-
-        Raises OSError or DecodeError when nothing of it can be read.
-        """
-        if chosen is None and state.left <= most:
-            later = state.left if state.due_last > now else 0
-            return Found(state.left, later, frozenset(), state.size)
-        matched = later = 0
-        domains = set()
-        at = end = state.cursor
-        for raw in split_lines(self._lines_of(state)):
-            at += len(raw)
-            if matched == most:
-                break
-            try:
-                if chosen is not None and not chosen(record.verify(raw)):
-                    continue
-                glance = record.sound(raw)
-            except DecodeError:
-                continue
-            matched += 1
-            domains.add(glance.domain)
-            if glance.due > now:
-                later, end = later + 1, at
-        return Found(matched, later, frozenset(domains), end)
-
-    def read(self, state: ClusterState, earlier: Earlier, room: int, now: int, most: int) -> Taken:
+    def read(self, state: ClusterState, latest: int, room: int, now: int, most: int) -> Taken:
         """Up to `room` records from the cluster's cursor that are due at `now`, in not much more than `most`
-        octets. Blocks for the disk.
+        octets; none is due later than `latest`. Blocks for the disk.
 
         Raises OSError or DecodeError when nothing of it can be read.
         """
@@ -109,19 +69,17 @@ class Reader:
         damaged: list[Stretch] = []
         used = octets = 0
         # The next claim shall meet the end of a file that is too short.
-        next_due = state.due if short else earlier.latest
+        next_due = state.due if short else latest
         for raw in split_lines(data):
-            at = state.cursor + used
             try:
                 glance = record.sound(raw)
             except DecodeError:
-                extend(damaged, at, raw)
+                extend(damaged, state.cursor + used, raw)
                 used += len(raw)
                 continue
-            glance.due = earlier.due(at, raw, glance.due, now)
-            taken_along = at < earlier.end
-            if len(lines) >= room or used >= most or (by_due and glance.due > now and not taken_along):
-                next_due = min(glance.due, now) if taken_along else glance.due
+            glance.due = min(glance.due, latest)
+            if len(lines) >= room or used >= most or (by_due and glance.due > now):
+                next_due = glance.due
                 break
             lines.append((raw, glance))
             used += len(raw)

@@ -125,16 +125,11 @@ class Buckets:
             bucket.row.parts.pop(segment, None)
 
     def bring_forward(self, latest: int) -> None:
-        """What returns later than `latest` returns from then on."""
-        for domain in self._buckets:
-            self.recall(domain, latest)
-
-    def recall(self, domain: str, latest: int) -> None:
-        """The entries of a domain return from `latest` on, or earlier, in groups of the usual size."""
-        bucket = self._buckets.get(domain)
-        if bucket is not None and bucket.pace.until > latest:
-            bucket.pace.hasten(latest)
-            self._schedule(bucket)
+        """What returns later than `latest` returns from then on, in groups of the usual size."""
+        for bucket in self._buckets.values():
+            if bucket.pace.until > latest:
+                bucket.pace.hasten(latest)
+                self._schedule(bucket)
 
     def next_return(self) -> int | None:
         """When the first domain's time comes, ms."""

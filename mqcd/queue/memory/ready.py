@@ -123,10 +123,6 @@ class Waiting:
         self._late_bounces.bring_forward(latest)
         self._passed_over.bring_forward(latest)
 
-    def recall(self, domain: str, now: int) -> None:
-        """What was passed over for a domain returns from `now` on, in groups of the usual size."""
-        self._passed_over.recall(domain, now)
-
     def pop_new(self) -> JournalEntry | None:
         """The oldest new mail of the tenant whose turn it is; urgent mail that has had no turn follows."""
         return _pop(self._fresh) or _pop(self._urgent)

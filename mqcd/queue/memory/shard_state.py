@@ -86,8 +86,6 @@ class Shard:
     ready: bool = False
     """Whether what the last run left has been read, so that recipients may be claimed."""
     watchers: list[Callable[[], None]] = field(default_factory=list)
-    retiring: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a segment becomes clusters or thaws, and while its entries are looked through in slices."""
     picking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a batch picks: two at once would both replace a cluster, each by all that is in it."""
     tidy: asyncio.Event = field(default_factory=asyncio.Event)

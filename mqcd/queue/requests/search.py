@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
-from mqcd.core.model import BY_DUE, Area, Recipient
+from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.turns import Places
 from mqcd.disk.durable import describe
@@ -146,11 +146,9 @@ class Loader:
                 entry = entry_of(glance)
                 entry.raw = raw
                 shard.entries.place(entry, segment, ordinal, at + ENTRY_HEAD, len(raw))
-                early = entry.due > self._now and entry.area in BY_DUE
-                if passing.suspended(entry) and not early:
+                if passing.suspended(entry):
                     passing.over(entry)
-                elif early or cancelled or not left:
-                    # An early one stood before a record that was expedited.
+                elif cancelled or not left:
                     passing.wait(entry)
                 else:
                     entry.on(Event.CLAIM)

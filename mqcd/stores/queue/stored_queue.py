@@ -24,7 +24,6 @@ from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submi
 from mqcd.core.ports import (
     Clock,
     Content,
-    Expedited,
     FindConnection,
     Observer,
     Picked,
@@ -342,17 +341,6 @@ class StoredQueue:
         until = min(until, state.latest_due())
         records = state.claimed_records(state.kept(recipients))
         return record(state, [Move(each, parked(each, until), None) for each in records], [], recipients)
-
-    async def expedite(self, selection: Selection, dry_run: bool = False) -> Expedited:
-        """Make mail that waits due now; a restart forgets it."""
-        state = self._loaded
-        found = [each for each in state.waiting if selection.matches(each)][: selection.limit]
-        keys = {each.key for each in found}
-        changed = state.waiting.bring_forward(self._around.clock.now(), keys, dry_run=dry_run)
-        if not dry_run:
-            self._around.notify()
-        domains = frozenset(each.domain for each in found)
-        return Expedited(matched=len(found), changed=changed, domains=domains)
 
     # ------------------------------------------------------------ looks
 

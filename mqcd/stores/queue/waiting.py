@@ -7,7 +7,7 @@ Each stands in exactly one of the four. A heap may hold keys of recipients that 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TypeGuard
 
@@ -43,11 +43,6 @@ class Waiting:
         self._held_ends: list[tuple[int, Key]] = []
         """A heap of the same, by the end of that."""
         self._new_turn = True
-
-    def __iter__(self) -> Iterator[Recipient]:
-        """Those of incoming and deferred."""
-        yield from self._new.values()
-        yield from (recipient for _, recipient in self._later.values())
 
     @property
     def has_new(self) -> bool:
@@ -195,19 +190,10 @@ class Waiting:
         times = (self._due.next_due(), self._next_held_end())
         return min((time for time in times if time is not None), default=None)
 
-    def bring_forward(self, latest: int, keys: set[Key] | None = None, *, dry_run: bool = False) -> int:
-        """Let no due time be later than `latest`: of these recipients, None = of all.
-
-        Returns how many were later; `dry_run`: only that.
-        """
-        late = [
-            recipient
-            for key, (at, recipient) in self._later.items()
-            if at > latest and (keys is None or key in keys)
-        ]
-        for recipient in () if dry_run else late:
+    def bring_forward(self, latest: int) -> None:
+        """Let no due time be later than `latest`."""
+        for recipient in [each for at, each in self._later.values() if at > latest]:
             self._put_off(recipient, latest)
-        return len(late)
 
 
 class _Row:

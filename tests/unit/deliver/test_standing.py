@@ -13,6 +13,7 @@ from mqcd.core.queueing.amendment import batch_of
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.standing import Standing
+from tests.contract.mail import carry_out
 from tests.fakes.clock import START_MS
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
@@ -237,7 +238,9 @@ async def test_claims_pass_over_a_suspended_domain() -> None:
         assert kit.deliverer.standing.applied["suspend-1"] == 1
         assert kit.deliverer.standing.suspended() == {"example.com": "suspend-1"}
         assert stand_down(kit) == ["example.com"]
-        await kit.store.expedite(Selection())
+        now = kit.clock.now()
+        order = Batch(id="retry-1", action=Action.RETRY, at=now, by="server", until=now)
+        assert await carry_out(kit.store, order) == (21, 0)
         await kit.heard(Verb.DELIVERED, 21)
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from mqcd.config.settings import JournalSettings
+from mqcd.core.model import Action
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.wal.segments import SegmentState
 from tests.contract.harness import HOUR, MINUTE
+from tests.contract.mail import batch, carry_out
 from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.support import Rig
 
@@ -60,8 +62,8 @@ async def claim(rig: Rig) -> None:
 
 
 async def retry(rig: Rig) -> None:
-    expedited = await rig.store.expedite(Selection(recipient="b@*"))
-    assert expedited.matched == 1
+    order = batch(Action.RETRY, rig.post)
+    assert await carry_out(rig.store, order, Selection(recipient="b@*")) == (1, 0)
 
 
 async def read_content(rig: Rig) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.queue.clusters.earlier_dues import Earlier
 from mqcd.queue.clusters.reading import Taken
 from mqcd.queue.manifest.state import ClusterState
 from tests.contract.harness import HOUR
@@ -46,37 +45,16 @@ async def test_a_read_does_not_undo_a_due_time_brought_forward(rig: Rig) -> None
     assert index.offers.next_due() == now + 1000
 
 
-async def test_a_read_does_not_undo_an_expedite(rig: Rig) -> None:
-    name = await put_off(rig)
-    index, now = rig.shard.cluster_index, rig.clock.now()
-    taken = index.reader.read(*index.to_read(name), 1, now + HOUR, 1 << 16)
-    assert len(taken.lines) == 1
-    index.expedite(name, None, now, taken.state.size)
-    index.advance(taken.state)
-    assert index.offers.first_due(now) == name
-    index.advance(index.reader.read(*index.to_read(name), 1, now, 1 << 16).state)
-    assert not index.clusters[name].left
-
-
-async def test_an_expedite_ends_where_its_lines_end(rig: Rig) -> None:
-    name = await put_off(rig)
-    index, now = rig.shard.cluster_index, rig.clock.now()
-    taken = index.reader.read(*index.to_read(name), 1, now + HOUR, 1 << 16)
-    index.expedite(name, None, now, taken.state.cursor)
-    index.advance(taken.state)
-    assert index.offers.next_due() == now + HOUR + 1
-
-
 async def test_a_cancelled_claim_waits_for_its_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await put_off(rig)
     reader = rig.shard.cluster_index.reader
     began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
     read = reader.read
 
-    def slow(state: ClusterState, earlier: Earlier, room: int, now: int, most: int) -> Taken:
+    def slow(state: ClusterState, latest: int, room: int, now: int, most: int) -> Taken:
         began.set()
         go_on.wait(10)
-        taken = read(state, earlier, room, now, most)
+        taken = read(state, latest, room, now, most)
         ended.set()
         return taken
 
@@ -92,13 +70,13 @@ async def test_a_cancelled_claim_waits_for_its_thread(rig: Rig, monkeypatch: pyt
     assert ended.is_set()
 
 
-async def test_a_replaced_cluster_ends_and_the_rest_stays_expedited(rig: Rig) -> None:
+async def test_a_replaced_cluster_ends_and_no_rest_is_due_later(rig: Rig) -> None:
     name = await put_off(rig)
     index, now = rig.shard.cluster_index, rig.clock.now()
+    index.bring_forward(now)
     old = index.clusters[name]
-    index.expedite(name, None, now, old.size)
     held = replace(old, name=f"held/+/{name.rpartition('/')[2]}", due=0)
-    rest = replace(old, name=f"{name}-rest")
+    rest = replace(old, name=f"{name}-rest", due=old.due_last)
     index.replaced(name, [held], [rest], 1)
     assert index.clusters[name].left == 0
     assert (index.clusters[held.name].due, index.clusters[rest.name].due) == (0, now)

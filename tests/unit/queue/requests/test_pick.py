@@ -197,6 +197,19 @@ async def test_a_record_that_is_loaded_and_evacuated_during_a_pick_is_picked(rig
     assert areas(rig) == {Area.HELD: 2}
 
 
+@pytest.mark.parametrize("later", range(30, 120, 30))
+async def test_an_evacuation_during_a_pick_hides_nobody(rig: Rig, later: int) -> None:
+    count = slices.AT_ONCE
+    await rig.post.send(*(f"u{number}@{domain}.example" for number in range(count) for domain in "xy"))
+    await rig.post.settle(deferred(rig.clock.now() + HOUR), *await rig.post.claim_all())
+    evacuation = asyncio.create_task(rig.evacuate())
+    await turns(later)
+    order = batch(Action.HOLD, rig.post)
+    assert await carry_out(rig.store, order, Selection(domain="x.example")) == (count, 0)
+    await evacuation
+    assert areas(rig) == {Area.DEFERRED: count, Area.HELD: count}
+
+
 async def test_a_disk_that_takes_no_cluster_leaves_all_as_it_was(rig: Rig) -> None:
     await in_clusters(rig)
     before = await rig.post.scan()
