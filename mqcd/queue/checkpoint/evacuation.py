@@ -40,7 +40,7 @@ from mqcd.queue.manifest.state import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
 from mqcd.queue.requests.write import Writer
-from mqcd.queue.wal.entry_states import Event, State
+from mqcd.queue.wal.entry_states import UNDER_CARRY, Event, State
 from mqcd.queue.wal.segments import JournalEntry, Segment, SegmentEvent
 
 log = logging.getLogger(__name__)
@@ -155,8 +155,10 @@ class Evacuator:
 
         def landed() -> None:
             for entry, _ in carried:
-                if entry.state is State.CARRYING:
-                    entry.on(Event.CARRIED)
+                if entry.state in UNDER_CARRY:
+                    shard.entries.carried(entry)
+            # Some may have been given up meanwhile.
+            shard.notify()
 
         def placed(target: Segment, ordinal: int, body: int, _sequence: int) -> None:
             for entry, frame_entry in carried:
@@ -167,12 +169,9 @@ class Evacuator:
 
         body = b"".join([pack_entry(frame_entry) for _, frame_entry in carried])
         # A frame without entries is written, too: when it is durable, so are the verdicts before it.
-        durable = shard.journal.append(Kind.CARRY, [body], len(carried), shard.clock.now(), placed)
-        try:
-            with self._writer.carrying(durable):
-                await asyncio.shield(durable)
-        finally:
-            landed()
+        durable = shard.journal.append(Kind.CARRY, [body], len(carried), shard.clock.now(), placed, landed)
+        with self._writer.carrying(durable):
+            await asyncio.shield(durable)
 
     async def _claimed(self, segment: Segment) -> list[tuple[JournalEntry, bytes]]:
         """Claimed entries and their lines, as many as fit in one frame."""

@@ -162,7 +162,7 @@ class Entries:
         self.accounts.add_entry(entry)
 
     def move(self, entry: JournalEntry, segment: Segment, ordinal: int, at: int, length: int) -> None:
-        """An entry has a new record location."""
+        """An entry has a new record location. It does not rest: where it waits depends on its segment."""
         del entry.segment.entries[entry.ordinal]
         segment.place(entry, ordinal, at, length)
         self._borrow(entry, segment)
@@ -189,6 +189,22 @@ class Entries:
             entry.area = following.area
             self.accounts.add_entry(entry)
         self.waiting.add(entry)
+
+    def release(self, entry: JournalEntry) -> None:
+        """A claim gives an entry up unrecorded. It waits for its due time; while it is carried it has no
+        segment to wait under, and waits from `carried` on."""
+        entry.on(Event.RELEASE)
+        self._wait(entry)
+
+    def carried(self, entry: JournalEntry) -> None:
+        """The CARRY frame of an entry has moved it, or has failed: it may be settled, or waits if it was
+        given up meanwhile."""
+        entry.on(Event.CARRIED)
+        self._wait(entry)
+
+    def _wait(self, entry: JournalEntry) -> None:
+        if entry.resting:
+            self.waiting.add(entry)
 
     def end(self, entry: JournalEntry) -> None:
         """A recipient has left the queue."""

@@ -1,7 +1,8 @@
 """Entries in an order, divided by segment: an evacuation drops all that it has moved at once.
 
-An entry is not taken out when it is claimed elsewhere, ended, or gets another due time. Its item is obsolete
-then, and dropped when it comes up. So an entry whose due time changes while it waits must be pushed again.
+An entry is not taken out when it is claimed elsewhere, ended, or gets another due time or segment. Its item
+is obsolete then, and dropped when it comes up. So an entry whose due time changes while it waits must be
+pushed again. None changes its segment meanwhile: one that is carried waits afterwards (`wal.entry_states`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Row:
             number = min(parts)
             part = parts[number]
             while part:
-                if self._waits_here(part[0]):
+                if part[0].segment.number == number and self._waits_here(part[0]):
                     return part
                 part.popleft()
             del parts[number]
@@ -59,7 +60,8 @@ class DueHeap:
     """Entries of some areas by due time.
 
     An item has the due time that its entry had when it was pushed. It is obsolete unless the entry still
-    waits, in one of the areas, with that due time. `bring_forward` alone changes due times in place.
+    waits, in that segment and one of the areas, with that due time. `bring_forward` alone changes due times
+    in place.
     """
 
     def __init__(self, *areas: Area) -> None:
@@ -74,16 +76,19 @@ class DueHeap:
         heap = self.parts.setdefault(entry.segment.number, [])
         heappush(heap, (entry.due, self._count, entry))
 
-    def _is_current(self, item: _Item) -> bool:
+    def _is_current(self, number: int, item: _Item) -> bool:
+        """Whether an item of the heap of that segment is not obsolete."""
         due, _, entry = item
-        return entry.state is State.WAITING and entry.due == due and entry.area in self._areas
+        if entry.state is not State.WAITING or entry.due != due:
+            return False
+        return entry.segment.number == number and entry.area in self._areas
 
     def _first(self) -> list[_Item] | None:
         """The heap that has the earliest."""
         first = None
         for number in tuple(self.parts):
             heap = self.parts[number]
-            while heap and not self._is_current(heap[0]):
+            while heap and not self._is_current(number, heap[0]):
                 heappop(heap)
             if not heap:
                 del self.parts[number]
@@ -99,7 +104,7 @@ class DueHeap:
     def bring_forward(self, latest: int) -> None:
         """What is due later than `latest` is due then."""
         for number, heap in self.parts.items():
-            items = [item for item in heap if self._is_current(item)]
+            items = [item for item in heap if self._is_current(number, item)]
             for _, _, entry in items:
                 entry.due = min(entry.due, latest)
             self.parts[number] = [(entry.due, count, entry) for _, count, entry in items]

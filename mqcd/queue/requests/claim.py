@@ -111,10 +111,10 @@ class Claims:
 
     def give_back(self, recipients: Sequence[Recipient]) -> None:
         """Release what `entries` has claimed."""
+        entries = self._shard.entries
         for recipient in recipients:
-            entry = self._shard.entries.active.pop(recipient.key)
-            entry.on(Event.RELEASE)
-            self._shard.entries.waiting.add(entry)
+            entries.release(entries.active.pop(recipient.key))
+        self._shard.notify()
 
     def next_due(self) -> int | None:
         """When the first unclaimed mail is due, ms; 0 for new mail."""

@@ -51,7 +51,7 @@ from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import slices
 from mqcd.queue.requests.claim import Claims
 from mqcd.queue.requests.replace import Replacing
-from mqcd.queue.wal.entry_states import State
+from mqcd.queue.wal.entry_states import IN_FLIGHT, State
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,6 @@ MOST_REST_MS = 10_000
 _OCTETS = 8 << 20
 """Size of the clusters that one task of the helper divides: it holds them in memory."""
 _ALL = 1 << 62
-_IN_FLIGHT = frozenset({State.CLAIMED, State.CARRYING, State.SETTLING})
 
 
 class Picking:
@@ -156,7 +155,7 @@ class Picking:
             while selected and self._left:
                 part = selected[-AT_ONCE:]
                 del selected[-AT_ONCE:]
-                busy = {(each.spid, each.qid) for each in part if each.state in _IN_FLIGHT} - self._in_flight
+                busy = {(each.spid, each.qid) for each in part if each.state in IN_FLIGHT} - self._in_flight
                 self._in_flight |= busy
                 if segment not in self._evacuating and any(each.state is State.FROZEN for each in part):
                     self._evacuating.append(segment)

@@ -69,9 +69,11 @@ class Passing:
         return self._places is None or not self._places.passes(entry.tenant, entry.domain)
 
     def over(self, entry: JournalEntry) -> None:
-        """An entry of a suspended domain waits in the domain's bucket."""
+        """An entry of a suspended domain waits in the domain's bucket. One that was given up during a carry
+        is found once more after it."""
         self.left -= 1
-        self._waiting.pass_over(entry, min(self.skip[entry.domain], self.latest), self._now)
+        if entry.resting:
+            self._waiting.pass_over(entry, min(self.skip[entry.domain], self.latest), self._now)
 
     def wait(self, entry: JournalEntry) -> None:
         """A loaded entry that is not claimed waits for its time; its record is read again then."""
@@ -235,6 +237,7 @@ class Search:
         except asyncio.CancelledError:
             for entry in self.found:
                 self.release(entry)
+            self.shard.notify()
             raise
 
     def may_load(self, found: list[JournalEntry], most: int) -> bool:
@@ -305,8 +308,7 @@ class Search:
 
     def release(self, entry: JournalEntry) -> None:
         """Give an entry up: it waits for its due time."""
-        entry.on(Event.RELEASE)
-        self.shard.entries.waiting.add(entry)
+        self.shard.entries.release(entry)
 
     def _hand_out(self, found: Sequence[tuple[JournalEntry, Recipient]]) -> Sequence[Recipient]:
         shard = self.shard

@@ -21,6 +21,8 @@ class State(Enum):
     """In flight."""
     CARRYING = auto()
     """In flight, and a frame that places its record in a newer segment is being written."""
+    GIVEN_UP = auto()
+    """Given up while that frame is being written: it waits once the frame is durable, or has failed."""
     SETTLING = auto()
     """A frame that ends it or records its verdict is being written."""
     FROZEN = auto()
@@ -66,7 +68,7 @@ TABLE: Mapping[Event, Mapping[State, State]] = {
     Event.CLAIM: {State.WAITING: State.CLAIMED, State.PASSED_OVER: State.CLAIMED},
     Event.RELEASE: {
         State.CLAIMED: State.WAITING,
-        State.CARRYING: State.WAITING,
+        State.CARRYING: State.GIVEN_UP,
         State.WAITING: State.WAITING,
         State.PASSED_OVER: State.WAITING,
     },
@@ -76,10 +78,14 @@ TABLE: Mapping[Event, Mapping[State, State]] = {
     Event.REST: {State.SETTLING: State.WAITING, State.WAITING: State.WAITING},
     Event.END: {State.SETTLING: State.ENDED},
     Event.CARRY: {State.CLAIMED: State.CARRYING},
-    Event.CARRIED: {State.CARRYING: State.CLAIMED},
+    Event.CARRIED: {State.CARRYING: State.CLAIMED, State.GIVEN_UP: State.WAITING},
     Event.FREEZE: {State.WAITING: State.FROZEN, State.PASSED_OVER: State.FROZEN},
     Event.THAW: {State.FROZEN: State.WAITING},
     Event.EVACUATE: {State.FROZEN: State.EVACUATED},
 }
+UNDER_CARRY = frozenset((State.CARRYING, State.GIVEN_UP))
+"""A CARRY frame is about to change the record location of an entry in one of these."""
+IN_FLIGHT = frozenset((State.CLAIMED, State.SETTLING, *UNDER_CARRY))
+"""Something is being done with an entry in one of these, and it will rest or end."""
 RESTING = frozenset((State.WAITING, State.PASSED_OVER))
 """Nothing is being done with an entry in one of these."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -20,10 +20,11 @@ from mqcd.disk.durable import Disk
 from mqcd.queue.clusters.file import FIRST_LINE, split_lines
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.record import decode, encode
+from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE
 from mqcd.queue.wal.entry_states import State
 from mqcd.queue.wal.segments import JournalEntry, Segment
-from tests.contract.harness import HOUR, MINUTE
+from tests.contract.harness import HOUR, MINUTE, SECOND
 from tests.contract.mail import BODY, batch, bounced, carry_out, deferred, delivered
 from tests.fakes.clock import turns
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, held, spool_path, tally
@@ -218,6 +219,60 @@ async def test_a_failure_at_any_call_leaves_the_queue_as_it_was(tmp_path: Path) 
     else:
         pytest.fail("it never came to an end")
     assert failures > 15
+
+
+@pytest.mark.parametrize(
+    ("given_up", "lands"),
+    [
+        ("by a batch", True),
+        ("by a batch", False),
+        ("by a cancelled claim", True),
+        ("by a claim that passes over", True),
+    ],
+)
+async def test_what_is_given_up_during_a_carry_is_found_when_it_has_landed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, given_up: str, lands: bool
+) -> None:
+    await rig.post.send("a@example.org")
+    [entry] = [each for segment in rig.shard.ring for each in segment.entries.values()]
+    claims, now = rig.store._live.claims, rig.clock.now()
+    [claimed] = await claims.entries([entry])
+    go_on = asyncio.Event()
+    claim: asyncio.Future[Sequence[Recipient]] | None = None
+    if given_up != "by a batch":
+        claims.give_back([claimed])
+        entry.recipient = None
+
+        async def slowly(_shard: Shard, _entry: JournalEntry) -> Recipient:
+            await go_on.wait()
+            return claimed
+
+        monkeypatch.setattr(Shard, "recipient", slowly)
+        skip = {"example.org": now + HOUR} if "passes" in given_up else None
+        claim = asyncio.ensure_future(rig.store.claim(1, now, skip, lambda _: False))
+        await turns()
+    gate = rig.disk.block("datasync", "*/journal/[0-9]*")
+    evacuation = asyncio.ensure_future(rig.evacuate())
+    while entry.state is not State.CARRYING:
+        await asyncio.sleep(0)
+    if claim is None:
+        claims.give_back([claimed])
+    else:
+        go_on.set()
+        if "cancelled" in given_up:
+            claim.cancel()
+        await asyncio.wait([claim])
+        monkeypatch.undo()
+    if not lands:
+        rig.disk.fail("datasync", "*/journal/[0-9]*", times=2)
+    gate.release()
+    await asyncio.wait([evacuation])
+    assert (evacuation.exception() is None) is lands
+    assert rig.store.next_due() == 0
+    rig.clock.advance(SECOND)
+    while rig.shard.journal.trouble.failing:
+        await asyncio.sleep(0)
+    assert [each.key for each in await rig.post.claim_all()] == [claimed.key]
 
 
 async def test_new_mail_is_claimed_again_after_a_failed_evacuation(rig: Rig) -> None:

@@ -105,7 +105,11 @@ async def test_what_a_batch_gives_back_while_a_claim_reads_it_is_found_again(
     asking = asyncio.ensure_future(rig.store.claim(1, now, skip, lambda _: True, now))
     await reading.wait()
     claims = rig.store._live.claims
-    claims.give_back(await claims.entries([entry]))
+    woken: list[None] = []
+    claimed = await claims.entries([entry])
+    rig.store.watch(lambda: woken.append(None))
+    claims.give_back(claimed)
+    assert woken
     go_on.set()
     assert await asking == []
     assert len(await rig.post.claim_all()) == 1
