@@ -270,9 +270,8 @@ class Snapshot:
                 or (likely is not None and not likely(cluster))
             ):
                 continue
-            take = self._index.takes.get(name) or cluster
-            if take.cursor < cluster.size:
-                yield ListedCluster(name, cluster.received, take.cursor, cluster.size, take.left)
+            if cluster.cursor < cluster.size:
+                yield ListedCluster(name, cluster.received, cluster.cursor, cluster.size, cluster.left)
 
     def read(self, listed: ListedCluster) -> Iterator[list[bytes]]:
         """The lines of one of them, in parts. Raises StoreBusy, StoreDamaged."""
@@ -314,11 +313,9 @@ class Snapshot:
 
     def stats(self) -> dict[Area, AreaStats]:
         totals = {area: [0, 0, 0] for area in Area}
-        for name, cluster in self._clusters.items():
-            take = self._index.takes.get(name)
-            left, octets = (take.left, take.octets) if take else (cluster.left, cluster.octets)
-            if left:
-                _add(totals[cluster.area], left, octets, cluster.received)
+        for cluster in self._clusters.values():
+            if cluster.left:
+                _add(totals[cluster.area], cluster.left, cluster.octets, cluster.received)
         for located in self._index.located.values():
             for part in located.lines(self.disk):
                 for _, line, _ in part:

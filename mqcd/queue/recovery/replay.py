@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -114,16 +113,11 @@ async def _place_entries(
 
 
 def _place_clusters(shard: Shard, live: LiveEntries) -> None:
-    """Put the clusters into memory, each with the cursor that the journal says."""
+    """Put the clusters into memory, each from its effective cursor on."""
     state, index = shard.manifest.state, shard.cluster_index
     for cluster in live.clusters(state).values():
-        recorded = cluster.name in state.clusters
-        take = live.takes.get(cluster.name)
-        if take is not None and take.cursor >= cluster.cursor:
-            cluster = replace(cluster, cursor=take.cursor, left=take.left, octets=take.octets)
-            recorded = False
         shard.entries.accounts.add_cluster(cluster)
-        if recorded and cluster.left:
+        if cluster.left and cluster == state.clusters.get(cluster.name):
             index.add(cluster)
         else:
             index.advance(cluster)

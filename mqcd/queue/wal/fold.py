@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from mqcd.core.events import Verb
@@ -71,9 +72,17 @@ class Fold(ABC, Generic[Kept]):
         self.damage: list[Damage] = []
 
     def clusters(self, state: ManifestState) -> dict[str, ClusterState]:
-        """The clusters of a MANIFEST, and of frames since; all as they were then, see `takes`."""
+        """The clusters of a MANIFEST, and of frames since, each from its effective cursor on."""
         since = {name: made for name, (at, made) in self.made.items() if at > state.replaced}
-        return {**since, **state.clusters}
+        return {name: self._furthest(each) for name, each in {**since, **state.clusters}.items()}
+
+    def _furthest(self, cluster: ClusterState) -> ClusterState:
+        """Of TAKE frames and the MANIFEST the furthest cursor counts: the last TAKE may be a lost frame, and
+        the MANIFEST know what it took."""
+        take = self.takes.get(cluster.name)
+        if take is None or take.cursor <= cluster.cursor:
+            return cluster
+        return replace(cluster, cursor=take.cursor, left=take.left, octets=take.octets)
 
     @abstractmethod
     def open(self, segment: Segment) -> Kept:

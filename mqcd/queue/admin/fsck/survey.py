@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
@@ -208,10 +207,6 @@ class _Survey:
         for entry in replay.entries(segments):
             self._take_entry(entry, segments)
         state.clusters = replay.clusters(state)
-        for name, take in replay.takes.items():
-            known = state.clusters.get(name)
-            if known is not None and take.cursor >= known.cursor:
-                state.clusters[name] = replace(known, cursor=take.cursor, left=take.left)
 
     def _take_entry(self, entry: JournalEntry, segments: dict[int, Segment]) -> None:
         path = entry.segment.path

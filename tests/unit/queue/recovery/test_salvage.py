@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from mqcd.core.events import Verb
@@ -10,7 +12,7 @@ from mqcd.disk.file_window import Window
 from mqcd.queue.format.frame import HEADER_SIZE, Kind
 from mqcd.queue.wal.scan import Frame, Walk
 from mqcd.queue.wal.segments import Segment
-from tests.contract.harness import HOUR
+from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import deferred, delivered
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig
@@ -35,9 +37,9 @@ def _last(rig: Rig, kind: Kind) -> Frame:
     return frame
 
 
-async def _without(rig: Rig, *lost: Frame, whole: bool = False) -> Rig:
-    """A start after a kill, with an octet turned over in each of these frames; or all of them are zeros,
-    with all that lies between them."""
+async def _killed_without(rig: Rig, *lost: Frame, whole: bool = False) -> Rig:
+    """What a kill leaves, with an octet turned over in each of these frames; or all of them are zeros, with
+    all that lies between them."""
     # A later frame tells that they were durable.
     await rig.post.send("later@example.org")
     root = rig.root.with_name(f"{rig.root.name}k")
@@ -50,7 +52,12 @@ async def _without(rig: Rig, *lost: Frame, whole: bool = False) -> Rig:
         start, end = lost[0].body_at - HEADER_SIZE, lost[-1].body_at + len(lost[-1].body)
         data[start:end] = bytes(end - start)
     path.write_bytes(data)
-    again = Rig(root, rig.clock, **rig.changes)
+    return Rig(root, rig.clock, **rig.changes)
+
+
+async def _without(rig: Rig, *lost: Frame, whole: bool = False) -> Rig:
+    """The same, and a start."""
+    again = await _killed_without(rig, *lost, whole=whole)
     rig._later.append(again)
     await again.open()
     assert again.shard.figures.quarantined == 1
@@ -168,3 +175,24 @@ async def test_loads_of_a_lost_frame_before_the_last_are_reported(rig: Rig) -> N
     last = await again.killed()
     assert _unknown(last) == []
     assert _names(await last.post.claim_all()) == ["later", "quiet", "rests"]
+
+
+async def test_a_reader_goes_by_the_furthest_cursor(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two loads the second is lost, but the MANIFEST knows the cursor behind it."""
+    now = rig.clock.now()
+    for name in ("a", "b", "c"):
+        await rig.post.defer_new(f"{name}@example.org", now + MINUTE)
+    await rig.evacuate()
+    monkeypatch.setattr(rig.store._live.checkpointer, "_to_evacuate", lambda: None)
+    await rig.post.defer_new("older@example.org", now + HOUR)
+    older = await rig.seal()
+    rig.clock.advance(MINUTE)
+    await rig.store.claim(1, rig.clock.now())
+    [loaded] = await rig.store.claim(1, rig.clock.now())
+    lost = _last(rig, Kind.TAKE)
+    await rig.store._live.checkpointer.evacuate(older)
+    await rig.post.settle(deferred(now + HOUR), loaded)
+    harmed = await _killed_without(rig, lost)
+    assert _names(harmed.listed()) == ["a", "b", "c", "later", "older"]
+    with closing(harmed.snapshot()) as snapshot:
+        assert snapshot.stats() == dict(rig.store.stats())
