@@ -126,8 +126,8 @@ async def start(root: Path, _given: dict[str, Any]) -> None:
 
 async def _sweep_over() -> None:
     """Return when the helper has had nothing to do for a while."""
-    before = [0.0]
-    while (now := kit.processor_seconds()[1:]) != before:
+    before = -1.0
+    while (now := round(sum(kit.processor_seconds()[1:]), 2)) != before:
         before = now
         await asyncio.sleep(_IDLE_S)
 

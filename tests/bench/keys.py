@@ -1,12 +1,20 @@
-"""What idempotency keys cost: processor time a message, in the engine and at the door, and memory a key.
+"""What idempotency keys cost: processor time a message and rate, of the engine, a door, the whole server; and
+memory a key.
 
-    python tests/bench/keys.py [--messages 640] [--pairs 40] [--octets 2048]
+    python tests/bench/keys.py [engine|door|kept|new|memory ...] [--messages 640] [--pairs 40] [--octets 2048]
 
-In one process, blocks of messages without and with new keys take turns: enqueue, claim, begin and settle in
-the engine; a door with the engine behind it, to which 32 clients of another process submit over kept
-connections. What counts is the processor time of this process, as the median of the pairs' ratios: other load
-on the machine makes a block longer, and costs it less processor time. Memory is that of the process for
-200,000 keys of live segments, and for 1,000,000 in key files.
+Blocks of messages without and with new keys take turns:
+
+* engine: enqueue, claim, begin and settle, in one process
+* door: a door with the engine behind it, in one process, to which 32 clients of another submit over kept
+  connections
+* kept, new: a server of one shard with default settings, to which the clients submit over kept connections,
+  or over a connection for each message, and which relays to Postfix's smtp-sink: a block ends there
+
+What counts is processor time, of the process or of all that the server has, as the median of the pairs'
+ratios: other load on the machine makes a block longer, and costs it less processor time. `total` is the ratio
+of all blocks together: what is seldom done, such as writing key files, is in there, and in few of the pairs.
+Memory is that of the process for 200,000 keys of live segments, and for 1,000,000 in key files.
 """
 
 from __future__ import annotations
@@ -20,7 +28,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +44,7 @@ from mqcd.queue.keys.file import OpenFile, WriteKeys, write_keys
 from mqcd.queue.keys.live import LiveKeys
 from mqcd.queue.store import ClusterStore
 from mqcd.submit import Door
-from tests.bench import engine_throughput, kit
+from tests.bench import engine_throughput, kit, servers, traffic
 
 CLIENTS = 32
 LIVE, FILED = 200_000, 1_000_000
@@ -52,13 +60,14 @@ Block = Callable[[bool], Awaitable[None]]
 """Sends the messages of one block, with keys or without."""
 
 
-async def paired(given: dict[str, Any], block: Block) -> None:
-    """Let blocks take turns; say what they cost, and end the process."""
+async def paired(given: dict[str, Any], block: Block, spent: Callable[[], float] = time.process_time) -> None:
+    """Let blocks take turns; say what they cost, and end the process. `spent`: processor time so far, s."""
 
     async def cost(keyed: bool) -> tuple[float, float]:
-        spent, begun = time.process_time(), time.perf_counter()
+        before, begun = spent(), time.perf_counter()
         await block(keyed)
-        return time.process_time() - spent, time.perf_counter() - begun
+        took = time.perf_counter() - begun
+        return spent() - before, took
 
     for keyed in (False, True, True, False):
         await block(keyed)
@@ -73,6 +82,7 @@ async def paired(given: dict[str, Any], block: Block) -> None:
             "without_us": statistics.median(without for (without, _), _ in pairs) * micros,
             "with_us": statistics.median(keyed for _, (keyed, _) in pairs) * micros,
             "processor": statistics.median(keyed / without for (without, _), (keyed, _) in pairs),
+            "total": sum(keyed for _, (keyed, _) in pairs) / sum(without for (without, _), _ in pairs),
             "rate": statistics.median(without / keyed for (_, without), (_, keyed) in pairs),
         }
     )
@@ -115,8 +125,29 @@ async def door(root: Path, given: dict[str, Any]) -> None:
     settings = ListenerSettings(name="submission", port=0, server=server)
     taken = Door(settings, made, SystemClock(), kit.NobodyHears(), inline_max=256 << 10)
     await taken.start()
-    told = json.dumps({**given, "part": "clients", "port": taken.port})
-    clients = await asyncio.create_subprocess_exec(
+    send = await start_clients(given, taken.port)
+    await paired(given, send)
+
+
+async def server(root: Path, given: dict[str, Any]) -> None:
+    """The whole server, to a sink; clients and sink are other processes."""
+    root.mkdir()
+    sink = servers.Sink(root)
+    with servers.mqcd(root, {"": f"127.0.0.1:{sink.port}"}, server="<submission>Y</submission>") as running:
+        send = await start_clients(given, running.port)
+
+        async def block(keyed: bool) -> None:
+            wanted = sink.messages() + given["messages"]
+            await send(keyed)
+            servers.until(lambda: sink.messages() >= wanted, "all messages at the sink")
+
+        await paired(given, block, lambda: sum(running.spent()))
+
+
+async def start_clients(given: dict[str, Any], port: int) -> Block:
+    """A process of clients; a block is over when all its messages have their 250."""
+    told = json.dumps({**given, "part": "clients", "port": port, "fresh": given["part"] == "new"})
+    process = await asyncio.create_subprocess_exec(
         sys.executable,
         __file__,
         "--child",
@@ -124,47 +155,44 @@ async def door(root: Path, given: dict[str, Any]) -> None:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    assert clients.stdin is not None
-    assert clients.stdout is not None
-    to_clients, from_clients = clients.stdin, clients.stdout
+    assert process.stdin is not None
+    assert process.stdout is not None
+    to_clients, from_clients = process.stdin, process.stdout
 
     async def block(keyed: bool) -> None:
         to_clients.write(b"with\n" if keyed else b"without\n")
-        await from_clients.readline()
+        if not await from_clients.readline():
+            raise SystemExit("the clients ended")
 
-    await paired(given, block)
+    return block
 
 
 async def clients(given: dict[str, Any]) -> None:
     """Send a block for each line of the standard input."""
-    numbers = itertools.count()
-    dated = b"Subject: order\r\nDate: Tue, 24 Nov 2026 08:00:00 +0000\r\n"
-    body = dated + b"Message-ID: <%d@client.example>\r\n%s\r\n%s.\r\n"
-    text = (b"x" * 70 + b"\r\n") * (given["octets"] // 72)
-    envelope = b"MAIL FROM:<shop@example.org>\r\nRCPT TO:<customer%d@example.net>\r\nDATA\r\n"
+    port, numbers = given["port"], itertools.count()
 
-    async def session() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", given["port"])
-        await reader.readline()
-        writer.write(b"EHLO client.example\r\n")
-        while (await reader.readline())[3:4] == b"-":
-            continue
-        return reader, writer
+    def mail(keyed: bool) -> traffic.Mail:
+        number = next(numbers)
+        header = f"Message-ID: <{number}@client.example>\r\nDate: Tue, 24 Nov 2026 08:00:00 +0000"
+        if keyed:
+            header += f"\r\nX-mqcd-Key: order-{number}"
+        return traffic.Mail((f"customer{number}@example.net",), given["octets"], header.encode())
 
-    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, keyed: bool) -> None:
-        for number in itertools.islice(numbers, given["messages"] // CLIENTS):
-            field = b"X-mqcd-Key: order-%d\r\n" % number if keyed else b""
-            writer.write(envelope % number)
-            for _ in range(3):
-                await reader.readline()
-            writer.write(body % (number, field, text))
-            reply = await reader.readline()
-            if not reply.startswith(b"250"):
-                raise SystemExit(f"the door said {reply!r}")
+    async def opened() -> traffic.Session:
+        session = traffic.Session()
+        await session.open(port)
+        return session
 
-    sessions = [await session() for _ in range(CLIENTS)]
+    async def send(kept: traffic.Session | None, keyed: bool) -> None:
+        for _ in range(given["messages"] // CLIENTS):
+            session = kept or await opened()
+            await session.send(mail(keyed))
+            if kept is None:
+                await session.close()
+
+    sessions = [None if given["fresh"] else await opened() for _ in range(CLIENTS)]
     while line := await asyncio.to_thread(sys.stdin.readline):
-        await asyncio.gather(*(send(*each, line == "with\n") for each in sessions))
+        await asyncio.gather(*(send(each, line == "with\n") for each in sessions))
         print("sent", flush=True)
 
 
@@ -190,23 +218,33 @@ def memory(root: Path) -> dict[str, float]:
     opened = OpenFile.open(Disk(), root, file, prints=True)
     of_file = (resident() - before) / FILED
     assert opened.perhaps(name(1), keys.top_of(name(1)))
-    return {"live": of_live, "filed": of_file}
+    return {"octets_live": of_live, "octets_filed": of_file}
+
+
+PARTS: dict[str, Callable[[Path, dict[str, Any]], Coroutine[Any, Any, None]]] = {
+    "engine": engine,
+    "door": door,
+    "kept": server,
+    "new": server,
+}
 
 
 def one(given: dict[str, Any]) -> None:
     """A child's work."""
     if given["part"] == "clients":
-        asyncio.run(clients(given))
+        kit.run(clients(given))
     elif given["part"] == "memory":
         Path(given["root"]).mkdir(parents=True)
         kit.say_and_die(memory(Path(given["root"])))
     else:
-        kit.run((engine if given["part"] == "engine" else door)(Path(given["root"]), given))
+        kit.run(PARTS[given["part"]](Path(given["root"]), given))
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    known = [*PARTS, "memory"]
+    parser.add_argument("parts", nargs="*", metavar="PART", help="all if none is named")
     parser.add_argument("--messages", type=int, default=640, help="of a block")
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--octets", type=int, default=2048)
@@ -215,12 +253,12 @@ def main() -> None:
     if options.child:
         one(json.loads(options.child))
         return
+    if unknown := set(options.parts) - set(known):
+        parser.error(f"there is no part {' '.join(sorted(unknown))}")
     with kit.workplace() as base:
         given = {"messages": options.messages, "octets": options.octets, "pairs": options.pairs}
-        for part in ("engine", "door"):
+        for part in options.parts or known:
             kit.show(part, kit.child(__file__, part=part, root=str(base / part), **given))
-        of = kit.child(__file__, part="memory", root=str(base / "memory"))
-        print(f"octets a key: {of['live']:.1f} in live segments, {of['filed']:.1f} in key files")
 
 
 if __name__ == "__main__":
