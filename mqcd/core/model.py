@@ -1,13 +1,14 @@
 """The values that the whole server speaks of: envelope, submission, recipient, verdict.
 
-All are frozen; a changed recipient is a new one made by `dataclasses.replace`. Times are milliseconds
-since the Unix epoch, sizes are octets. A remote server's refusal is a value here, never an exception.
+All but a `Key` are frozen; a changed recipient is a new one made by `dataclasses.replace`. Times are
+milliseconds since the Unix epoch, sizes are octets. A remote server's refusal is a value here, never an
+exception.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import field
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mqcd.core.address import domain_of
@@ -167,14 +168,14 @@ class Recipient:
         return not self.envelope.sender
 
 
-@value
+@dataclass(slots=True)
 class Key:
     """An idempotency key, see `core.queueing.idempotency`: its message is accepted once."""
 
     name: bytes
     """16 octets: a hash of the key and its owner."""
-    digest: Callable[[], bytes]
-    """8 octets of the message's own; complete once the content has been read."""
+    digest: bytes = b""
+    """8 octets of the message's own; complete once all of the content has been read."""
 
 
 @value

@@ -104,7 +104,7 @@ async def engine(root: Path, given: dict[str, Any]) -> None:
             await made.enqueue(submission)
 
     async def block(keyed: bool) -> None:
-        given_keys = [Key(name=name(next(numbers)), digest=lambda: _DIGEST) for _ in range(given["messages"])]
+        given_keys = [Key(name=name(next(numbers)), digest=_DIGEST) for _ in range(given["messages"])]
         # Replaced in both cases: what that costs is not the engine's.
         submissions = [
             replace(kit.message(made, given["octets"]), key=key if keyed else None) for key in given_keys

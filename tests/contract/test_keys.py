@@ -10,7 +10,7 @@ import pytest
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.model import Key
 from mqcd.core.ports import QueueStore
-from mqcd.core.queueing.idempotency import Digest, key_of, name_of
+from mqcd.core.queueing.idempotency import key_of, read_on
 from mqcd.core.smtp.reply import Refused
 from tests.contract.harness import HOUR, Harness, Restart
 from tests.contract.mail import BODY, Post, delivered
@@ -26,19 +26,18 @@ class Streamed:
     """A message that comes in parts, and goes on when it is let."""
 
     def __init__(self, octets: bytes) -> None:
-        digest = Digest(SENDER, [TO])
-        self.key = Key(name=name_of("user:alice", "k1"), digest=digest.value)
+        self.key = key(content=b"")
         self.asked = asyncio.Event()
         self.go_on = asyncio.Event()
         self.fails = False
-        self._octets, self._digest = octets, digest
+        self._octets = octets
 
     async def chunks(self) -> AsyncIterator[bytes]:
         self.asked.set()
         await self.go_on.wait()
         if self.fails:
             raise ConnectFailed("gone")
-        self._digest.update(self._octets)
+        read_on(self.key, self._octets)
         yield self._octets
 
 

@@ -264,7 +264,7 @@ class Actor:
         """Mail comes in under a key. Returns the SPID that its client was given."""
         spid = self.store.reserve(False)
         envelope = Envelope(spid=spid, sender=SENDER, received=self.clock.now())
-        key = Key(name=key_name(number), digest=lambda: bytes(8))
+        key = Key(name=key_name(number), digest=bytes(8))
         content = body_of(spid, size)
         [taken] = await self.store.enqueue(
             Submission(envelope=envelope, recipients=["u@example.org"], content=content, key=key)

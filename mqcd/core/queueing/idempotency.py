@@ -41,26 +41,6 @@ def name_of(owner: str, key: str) -> bytes:
     return blake2s(f"{owner}\0{key}".encode("utf-8", "surrogateescape"), digest_size=NAME_OCTETS).digest()
 
 
-class Digest:
-    """The digest of a message, made as its content arrives."""
-
-    __slots__ = ("_content", "_envelope")
-
-    def __init__(self, sender: str, recipients: Sequence[str], parameters: Iterable[str] = ()) -> None:
-        """`parameters`: what else of the envelope changes what becomes of the message."""
-        text = "\n".join((sender, *recipients, "", *parameters))
-        self._envelope = crc32(text.encode("utf-8", "surrogateescape"))
-        self._content = 0
-
-    def update(self, octets: bytes) -> None:
-        """The next part of the content."""
-        self._content = crc32(octets, self._content)
-
-    def value(self) -> bytes:
-        """Of what has come so far."""
-        return (self._envelope << 32 | self._content).to_bytes(DIGEST_OCTETS, "big")
-
-
 def key_of(
     owner: str,
     key: str,
@@ -69,10 +49,16 @@ def key_of(
     content: bytes,
     parameters: Iterable[str] = (),
 ) -> Key:
-    """The key of a message whose content is whole."""
-    digest = Digest(sender, recipients, parameters)
-    digest.update(content)
-    return Key(name=name_of(owner, key), digest=digest.value)
+    """The key of a message. `parameters`: what else of the envelope changes what becomes of the message."""
+    envelope = "\n".join((sender, *recipients, "", *parameters)).encode("utf-8", "surrogateescape")
+    digest = (crc32(envelope) << 32 | crc32(content)).to_bytes(DIGEST_OCTETS, "big")
+    return Key(name_of(owner, key), digest)
+
+
+def read_on(key: Key, octets: bytes) -> None:
+    """The message of this key has more content."""
+    content = crc32(octets, int.from_bytes(key.digest[4:], "big"))
+    key.digest = key.digest[:4] + content.to_bytes(4, "big")
 
 
 async def repeated(submission: Submission, used: Used) -> Sequence[Recipient]:
@@ -82,7 +68,7 @@ async def repeated(submission: Submission, used: Used) -> Sequence[Recipient]:
     """
     key, content = submission.key, submission.content
     size = len(content) if isinstance(content, bytes) else await _drained(content)
-    if key is None or key.digest() != used.digest:
+    if key is None or key.digest != used.digest:
         raise Refused(OTHER_MESSAGE)
     return recipients_of(submission, used.spid, size)
 

@@ -11,8 +11,7 @@ Decoders raise only DecodeError.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
@@ -46,14 +45,11 @@ class Head(NamedTuple):
     """What a head says."""
 
     submission: Submission
-    """Its content is still to come, and so is the digest of its key."""
-    name: bytes
+    """Its content is still to come."""
+    key: Key
+    """The submission's; its digest comes after the content."""
     whole: bool
     """Whether the content is one part, small enough for memory."""
-
-    def with_content(self, content: bytes | AsyncIterator[bytes], digest: Callable[[], bytes]) -> Submission:
-        """The submission as it was."""
-        return replace(self.submission, content=content, key=Key(name=self.name, digest=digest))
 
 
 def decode_head(octets: bytes) -> Head:
@@ -62,16 +58,17 @@ def decode_head(octets: bytes) -> Head:
         fields: dict[str, Any] = json.loads(octets)
         given = fields["envelope"]
         envelope = Envelope(**{**given, "origin": Origin(given["origin"]), "body": Body(given["body"])})
-        name = bytes.fromhex(fields["key"])
+        key = Key(bytes.fromhex(fields["key"]))
+        recipients, dsn = fields["recipients"], fields["dsn"]
         submission = Submission(
-            envelope=envelope, recipients=fields["recipients"], content=b"", recipient_dsn=fields["dsn"]
+            envelope=envelope, recipients=recipients, content=b"", recipient_dsn=dsn, key=key
         )
         whole = bool(fields["whole"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DecodeError(f"not the head of a submission: {error}") from error
-    if len(name) != NAME_OCTETS:
+    if len(key.name) != NAME_OCTETS:
         raise DecodeError("not the name of a key")
-    return Head(submission, name, whole)
+    return Head(submission, key, whole)
 
 
 def encode_taken(spid: int, size: int) -> bytes:

@@ -145,12 +145,12 @@ class _Other:
 async def _send(writer: asyncio.StreamWriter, submission: Submission, key: Key) -> None:
     head, content = handed.encode_head(submission, key), submission.content
     if isinstance(content, bytes):
-        writer.writelines([head, handed.framed(content), handed.END, key.digest()])
+        writer.writelines([head, handed.framed(content), handed.END, key.digest])
     else:
         writer.write(head)
         async for part in content:
             if part:
                 writer.writelines([len(part).to_bytes(4, "little"), part])
                 await writer.drain()
-        writer.write(handed.END + key.digest())
+        writer.write(handed.END + key.digest)
     await writer.drain()

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from mqcd.core.errors import ConnectFailed, DecodeError, StoreUnavailable
-from mqcd.core.model import Submission
+from mqcd.core.model import Key, Submission
 from mqcd.core.ports import MailTaker
 from mqcd.core.queueing.idempotency import DIGEST_OCTETS
 from mqcd.core.smtp.reply import Refused
@@ -80,13 +81,9 @@ class Owning:
             return False
         octets += await reader.readexactly(4 - len(octets))
         head = handed.decode_head(await _part(reader, octets))
-        arriving = _Arriving(reader)
-        if head.whole:
-            content = b"".join([part async for part in arriving.parts()])
-            submission = head.with_content(content, arriving.digest)
-        else:
-            submission = head.with_content(arriving.parts(), arriving.digest)
-        writer.write(await self._answer(submission))
+        arriving = _Arriving(reader, head.key)
+        content = b"".join([part async for part in arriving.parts()]) if head.whole else arriving.parts()
+        writer.write(await self._answer(replace(head.submission, content=content)))
         return arriving.done
 
     async def _answer(self, submission: Submission) -> bytes:
@@ -106,9 +103,9 @@ class Owning:
 class _Arriving:
     """The content of one message, as it comes."""
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
+    def __init__(self, reader: asyncio.StreamReader, key: Key) -> None:
         self._reader = reader
-        self._digest = b""
+        self._key = key
         self.done = False
         """Whether all of it has come."""
 
@@ -116,12 +113,8 @@ class _Arriving:
         """Raises EOFError when the other shard does not send it to its end."""
         while (head := await self._reader.readexactly(4)) != handed.END:
             yield await _part(self._reader, head)
-        self._digest = await self._reader.readexactly(DIGEST_OCTETS)
+        self._key.digest = await self._reader.readexactly(DIGEST_OCTETS)
         self.done = True
-
-    def digest(self) -> bytes:
-        """The message's."""
-        return self._digest
 
 
 async def _part(reader: asyncio.StreamReader, size: bytes) -> bytes:

@@ -335,7 +335,7 @@ class _Append:
         if self.reserved is not None and self.reserved.begins:
             self.begun = self.reserved.destination
         if self.turn is not None:
-            self.key = self.turn.key.name + self.turn.key.digest()
+            self.key = self.turn.key.name + self.turn.key.digest
         message = self.message = _message(self.staged, self.recipients, self.begun, self.key)
         if message.octets + message.inline * message.size + message.memo > journal.largest_frame:
             raise Refused(_TOO_MANY)

@@ -157,7 +157,7 @@ def _use_key(state: State, arrival: Arrival) -> _KeyUse:
     if turn is None:
         return _KeyUse()
     document = state.spids.next(state.believed(), several=False)
-    name, used = turn.key.name, Used(arrival.spid, turn.key.digest(), state.believed() // 1000)
+    name, used = turn.key.name, Used(arrival.spid, turn.key.digest, state.believed() // 1000)
     turn.hold()
 
     def ended(durable: bool) -> None:

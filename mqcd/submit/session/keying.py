@@ -10,11 +10,12 @@ Settings read: submission.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Protocol
 
 from mqcd.core.clients import client_network
 from mqcd.core.model import Key
-from mqcd.core.queueing.idempotency import Digest, name_of
+from mqcd.core.queueing.idempotency import key_of, read_on
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.esmtp.parameters import KEY
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
@@ -39,35 +40,29 @@ def of_whole(dialogue: Dialogue, content: bytes) -> tuple[Key | None, bytes]:
     """The key of a message that is whole, and the message without it. Raises DoorRefused."""
     if not dialogue.rules.settings.submission:
         return None, content
-    text, rest = _take(dialogue, content)
+    transaction = dialogue.begun
+    given = transaction.parameters
+    text, rest = take_key(content)
+    if given.key:
+        if text and given.key != text:
+            raise DoorRefused(Reason.CONTENT, _TWO_KEYS)
+        text = given.key
     if not text:
         return None, content
-    digest = _digest(dialogue)
-    digest.update(content)
-    return Key(name=name_of(_owner(dialogue), text), digest=digest.value), rest
+    others = _others(given.smtputf8, given.holdfor, given.holduntil, given.priority)
+    parameters = (given.body, given.dsn, others, *transaction.recipient_dsn)
+    key = key_of(_owner(dialogue), text, transaction.sender, transaction.recipients, content, parameters)
+    return key, rest
 
 
 async def of_stream(dialogue: Dialogue, stream: Large) -> Key | None:
     """The same for a large one, which goes on without its key."""
     if not dialogue.rules.settings.submission:
         return None
-    head = await stream.head(MAX_SECTION)
-    text, rest = _take(dialogue, head)
-    if not text:
-        return None
-    digest = _digest(dialogue)
-    digest.update(head)
-    stream.replace(rest, digest.update)
-    return Key(name=name_of(_owner(dialogue), text), digest=digest.value)
-
-
-def _take(dialogue: Dialogue, content: bytes) -> tuple[str, bytes]:
-    """The key, "" = none, and the message without it. Raises DoorRefused."""
-    given = dialogue.begun.parameters.key
-    text, rest = take_key(content)
-    if given and text and given != text:
-        raise DoorRefused(Reason.CONTENT, _TWO_KEYS)
-    return given or text, rest
+    key, rest = of_whole(dialogue, await stream.head(MAX_SECTION))
+    if key is not None:
+        stream.replace(rest, partial(read_on, key))
+    return key
 
 
 def _owner(dialogue: Dialogue) -> str:
@@ -79,13 +74,7 @@ def _owner(dialogue: Dialogue) -> str:
     return f"net:{client_network(dialogue.client)}"
 
 
-def _digest(dialogue: Dialogue) -> Digest:
-    transaction = dialogue.begun
-    given = transaction.parameters
-    # As they were given: a time that is counted from now on differs at each use.
-    parameters = (
-        given.body,
-        given.dsn,
-        f"{given.smtputf8} {given.holdfor} {given.holduntil} {given.priority}",
-    )
-    return Digest(transaction.sender, transaction.recipients, (*parameters, *transaction.recipient_dsn))
+@lru_cache(maxsize=64)
+def _others(smtputf8: bool, holdfor: int, holduntil: int, priority: int) -> str:
+    """As they were given with MAIL: a time that is counted from now on differs at each use."""
+    return f"{smtputf8} {holdfor} {holduntil} {priority}"

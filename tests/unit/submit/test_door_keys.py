@@ -124,3 +124,25 @@ async def test_keys_of_mail_and_header_are_the_same() -> None:
         # What names the message is the key alone, not where it stood.
         await client.begin()
         assert queue_id(await client.send(field + b".\r\n")) == first
+
+
+@pytest.mark.parametrize(("lines", "content"), [(1, "59bbe52e"), (3000, "a9b6626c")])
+@pytest.mark.parametrize(
+    ("parameters", "notify", "envelope"),
+    [("", "", "c90e6b97"), (" BODY=8BITMIME HOLDFOR=60 RET=HDRS MT-PRIORITY=2", " NOTIFY=NEVER", "5b0e69f1")],
+)
+async def test_names_and_digests_are_those_that_queues_hold(
+    lines: int, content: str, parameters: str, notify: str, envelope: str
+) -> None:
+    async with open_house(submission()) as house, visit(house) as client:
+        await client.say("EHLO client")
+        for line in (
+            f"MAIL FROM:<from@example.net>{parameters}",
+            f"RCPT TO:<to@example.com>{notify}",
+            "DATA",
+        ):
+            assert (await client.say(line))[0] in "23"
+        queue_id(await client.send(b"Subject: x\r\nX-mqcd-Key: k1\r\n\r\n" + LARGE * lines + b".\r\n"))
+        [(name, (used, _))] = house.store._live.keys._used.items()
+        assert name.hex() == "b783af373c0d4f1c7ae506e5378b70c0"
+        assert used.digest.hex() == envelope + content

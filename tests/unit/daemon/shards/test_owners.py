@@ -13,7 +13,7 @@ import pytest
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
 from mqcd.core.model import Body, Envelope, Key, Recipient, Submission
-from mqcd.core.queueing.idempotency import Digest, key_of, name_of
+from mqcd.core.queueing.idempotency import key_of, name_of, read_on
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.reply import Refused
 from mqcd.daemon.shards.owners import Owned, keys_path, owner_of
@@ -138,14 +138,13 @@ async def test_a_large_message_goes_over_in_parts(four: Four) -> None:
     text, part = foreign(1), b"x" * 70_000 + b"\r\n"
     spids = set()
     for _ in range(2):
-        digest = Digest(SENDER, [TO])
+        key = key_of("user:alice", text, SENDER, [TO], b"")
 
-        async def parts(digest: Digest = digest) -> AsyncIterator[bytes]:
+        async def parts(key: Key = key) -> AsyncIterator[bytes]:
             for _ in range(8):
-                digest.update(part)
+                read_on(key, part)
                 yield part
 
-        key = Key(name=name_of("user:alice", text), digest=digest.value)
         [recipient] = await four.doors[1].enqueue(four.submission(1, key, parts()))
         assert recipient.size == 8 * len(part)
         spids.add(recipient.spid)
@@ -199,15 +198,14 @@ async def test_a_door_that_leaves_has_used_no_key(four: Four) -> None:
 async def test_a_second_use_waits_without_blocking_others(four: Four) -> None:
     text = foreign(0)
     begun, go_on = asyncio.Event(), asyncio.Event()
-    digest = Digest(SENDER, [TO])
+    key = key_of("user:alice", text, SENDER, [TO], b"")
 
     async def parts() -> AsyncIterator[bytes]:
-        digest.update(BODY)
+        read_on(key, BODY)
         yield BODY
         begun.set()
         await go_on.wait()
 
-    key = Key(name=name_of("user:alice", text), digest=digest.value)
     first = asyncio.ensure_future(four.doors[0].enqueue(four.submission(0, key, parts())))
     await begun.wait()
     # The door has sent its part; the owner may still have to read it.
