@@ -219,7 +219,7 @@ class Session(asyncio.Protocol):
             return
         since, timeout = self.wire.owing_since, self._timeout
         silent = 0 < timeout <= now - since if since else False
-        slow = self.wire.is_slow(now) if self._work.under_way else None
+        slow = self.wire.is_slow(now) if self._work.task is not None else None
         found = overdue(self._link, silent=silent, too_long=self._is_over(now), content_slow=slow)
         if found is Overdue.CUT:
             self.cut()
@@ -245,14 +245,14 @@ class Session(asyncio.Protocol):
     def _interrupt(self, error: Interrupted) -> None:
         self.wire.fail(error)
         self._work.hurry()
-        if not self._work.under_way:
+        if self._work.task is None:
             self._end(error.reason, error.reply)
 
     # ------------------------------------------------------------ answers at once
 
     def _pump(self) -> None:
         """Answer the received commands; start reading content once some has arrived."""
-        if self._link is not _ANSWERING or self._work.under_way:
+        if self._link is not _ANSWERING or self._work.task is not None:
             return
         try:
             for _ in range(_TURN):
@@ -264,7 +264,7 @@ class Session(asyncio.Protocol):
             log.exception("closed because of a fault", extra=self._extra)
             self._end(Reason.FAULT, replies.FAULT_CLOSING)
         self._write()
-        if not self._work.under_way:
+        if self._work.task is None:
             self.wire.owe()
 
     def _step(self) -> bool:
@@ -443,6 +443,6 @@ class Session(asyncio.Protocol):
 
     def _leave(self) -> None:
         """Leave the door once there is neither connection nor task."""
-        if self._link is Link.GONE and not self._work.under_way:
+        if self._link is Link.GONE and self._work.task is None:
             log.debug("from %s: %d messages", self.client, self._dialogue.messages, extra=self._extra)
             self._host.leave(self)

@@ -22,26 +22,22 @@ from mqcd.submit.policy.load import MOST_WAIT_MS, Load
 class Work:
     """At most one task at a time."""
 
-    __slots__ = ("_clock", "_sleep", "_task")
+    __slots__ = ("_clock", "_sleep", "task")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        """The one under way; only this class sets it."""
         self._sleep: asyncio.Task[None] | None = None
-
-    @property
-    def under_way(self) -> bool:
-        """Whether there is a task."""
-        return self._task is not None
 
     def start(self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]) -> None:
         """Begin the task. `ended` is called with what ended it, None = it was done; it may start the next."""
-        self._task = asyncio.get_running_loop().create_task(self._run(work, ended))
+        self.task = asyncio.get_running_loop().create_task(self._run(work, ended))
 
     def cancel(self) -> None:
         """Cancel the task, if there is one."""
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     async def _run(
         self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]
@@ -55,7 +51,7 @@ class Work:
             error = stop
             raise
         finally:
-            self._task = None
+            self.task = None
             ended(error)
 
     async def delay(self, ms: int) -> None:
