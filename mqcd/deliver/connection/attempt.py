@@ -1,8 +1,20 @@
 """One message to some of its recipients over a link that is ready: between store and SMTP client.
 
-Guarantees: the store knows that the attempt has begun before the final dot goes out; verdicts go to
-`Settling`, one settle for the transaction. Content is read when the server asks for it, never more than one
-chunk at a time, and the store's sync runs while the server thinks about the envelope.
+The claimed recipients of a job are the caller's until `transact` hands their verdicts to `Settling`:
+
+| the attempt ends | `End` | the recipients are | `job.begun` |
+|---|---|---|---|
+| with replies to all | KEPT, OVER | settled, each by its reply | yes |
+| with the connection, before the final dot is out | BROKEN | settled: deferred | yes |
+| with the connection, behind it | BROKEN | settled: deferred, possibly delivered | yes |
+| as the server had closed the kept connection | STALE | the caller's, untried | if it was recorded |
+| as the store takes no begin | STORE | the caller's, untried | no |
+| as the content cannot be read | CONTENT | the caller's, untried | if it was recorded |
+| cancelled, or by a fault | raises | the caller's, see `SmtpClient.dot_sent` | if it was recorded |
+
+Guarantees: the store has recorded that the attempt has begun before the final dot goes out, and before a
+verdict is handed in; there is one settle for the transaction. Content is read when the server asks for it,
+never more than one chunk at a time, and the store's sync runs while the server thinks about the envelope.
 """
 
 from __future__ import annotations
@@ -47,39 +59,21 @@ class End(Enum):
 async def transact(
     store: QueueStore, clock: Clock, settling: Settling, link: Link, job: Job, started: int, *, last: bool
 ) -> End:
-    """Try a job, at `started` (monotonic). With `last` the session ends after it.
-
-    Recipients are settled, except for STALE, STORE and CONTENT: they are still the caller's.
-    """
+    """Try a job, at `started` (monotonic). With `last` the session ends after it."""
     smtp = link.smtp
-    begun: asyncio.Future[None] | None = None
     if link.transactions and not link.quiet and await link.receive() is State.ENDED:
         return End.STALE
+    begun: asyncio.Future[None] | None = None
     try:
         if not job.begun:
             begun = asyncio.ensure_future(store.begin(job.recipients, job.hop.destination.name))
-            job.begun = True
-        # What was in memory is kept for one attempt.
-        octets, job.content = job.content, None
-        content = await store.content(job.recipients[0]) if octets is None else MemoryContent(octets)
-        try:
-            carried = await _declared(store, link, job)
-            smtp.begin(_transaction(link, job, content, *carried, last=last))
-            link.start(len(job.recipients), content.size, started)
-            await _converse(link, content, begun)
-        finally:
-            content.close()
+        await _send(store, link, job, started, begun, last=last)
     except StoreUnavailable as error:
         link.close()
+        return _untried(settling, link, job, error)
+    finally:
         if begun is not None:
-            begun.add_done_callback(_retrieve)
-        if isinstance(error, ContentUnavailable):
-            name = format_spid(job.recipients[0].spid)
-            about = {"spid": name, "session": link.session}
-            _log.error("content of message %s unavailable: %s", name, error, extra=about)
-            return End.CONTENT
-        settling.unavailable(error)
-        return End.STORE
+            job.begun = _is_recorded(begun)
     link.rest()
     if link.transactions and _stale(smtp):
         return End.STALE
@@ -92,8 +86,35 @@ async def transact(
     return End.KEPT if smtp.state is State.READY else End.OVER
 
 
+async def _send(
+    store: QueueStore, link: Link, job: Job, started: int, begun: asyncio.Future[None] | None, *, last: bool
+) -> None:
+    """Until every recipient has its outcome. Raises StoreUnavailable."""
+    # What was in memory is kept for one attempt.
+    octets, job.content = job.content, None
+    content = await store.content(job.recipients[0]) if octets is None else MemoryContent(octets)
+    try:
+        carried = await _declared(store, link, job)
+        link.smtp.begin(_transaction(link, job, content, *carried, last=last))
+        link.start(len(job.recipients), content.size, started)
+        await _converse(link, content, begun)
+    finally:
+        content.close()
+
+
+def _untried(settling: Settling, link: Link, job: Job, error: StoreUnavailable) -> End:
+    """The store failed before the end of the content was sent."""
+    if not isinstance(error, ContentUnavailable):
+        settling.unavailable(error)
+        return End.STORE
+    name = format_spid(job.recipients[0].spid)
+    about = {"spid": name, "session": link.session}
+    _log.error("content of message %s unavailable: %s", name, error, extra=about)
+    return End.CONTENT
+
+
 async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | None) -> None:
-    """Until every recipient has its outcome."""
+    """Commands, content, and their replies; the content's end once the store has the begin."""
     smtp = link.smtp
     left = content.size
     while not smtp.decided:
@@ -126,10 +147,13 @@ async def _recorded(begun: asyncio.Future[None]) -> None:
     await (begun if begun.done() else asyncio.shield(begun))
 
 
-def _retrieve(future: asyncio.Future[None]) -> None:
-    """Retrieve the result of an abandoned attempt: asyncio would log it as lost."""
-    if not future.cancelled():
-        future.exception()
+def _is_recorded(begun: asyncio.Future[None]) -> bool:
+    """Whether the store has recorded the begin by now."""
+    if not begun.done():
+        # Nobody waits for it any more: asyncio would log a failure as lost.
+        begun.add_done_callback(_is_recorded)
+        return False
+    return not begun.cancelled() and begun.exception() is None
 
 
 async def _declared(store: QueueStore, link: Link, job: Job) -> tuple[bool, bool]:

@@ -712,6 +712,29 @@ async def test_an_attempt_at_a_tarpit_is_taken_back_without_a_verdict() -> None:
         assert sorted(lane.waiting for lane in kit.deliverer.lanes()) == [0, 0, 1]
 
 
+async def test_an_attempt_after_one_whose_begin_failed_has_its_own() -> None:
+    relays = tuple(
+        RelaySettings(
+            address=HostPort(host=f"192.0.2.{number}", port=25), destdomains=(f"d{number}.example",)
+        )
+        for number in (1, 2, 3)
+    )
+    hosts = {f"192.0.2.{number}": lambda: Peer(replies={"MAIL": None}) for number in (1, 2)}
+    hosts["192.0.2.3"] = Peer
+    async with Kit(replace(RELAYED, relays=relays, maxconnections=2), hosts, store=FailingStore) as kit:
+        assert isinstance(kit.store, FailingStore)
+        kit.store.failures = {"begun": 2}
+        tried = [(await kit.submit(f"to@d{number}.example"))[0] for number in (1, 2)]
+        await kit.until(lambda: len(kit.dialer.dialled) == 2)
+        await kit.submit("to@d3.example")
+        await kit.clock.run_for(TRIAL_MS + 1000)
+        await kit.heard(Verb.DELIVERED)
+        kit.dialer.hosts.update({"192.0.2.1": Peer, "192.0.2.2": Peer})
+        await kit.clock.run_for(10 * MINUTE)
+        for recipient in tried:
+            assert kit.observer.verbs(recipient.key) == [Verb.ACCEPTED, Verb.ATTEMPTED, Verb.DELIVERED]
+
+
 @pytest.mark.parametrize("lmtp", [False, True])
 async def test_recipients_of_many_domains_travel_together_to_a_relay(lmtp: bool) -> None:
     [relay] = RELAYED.relays
