@@ -35,22 +35,22 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What changes it."""
+    """What changes it, and the method of `Worker` that says so."""
 
     BEGIN = "begin"
-    """Its task begins."""
+    """Its task begins: `run`."""
     OPENED = "opened"
-    """A host takes mail."""
+    """A host takes mail: `_connect`."""
     REST = "rest"
-    """There is no job for it."""
+    """There is no job for it: `_rest`."""
     RESERVE = "reserve"
-    """One may come."""
+    """One may come: `reserve`."""
     HAND = "hand"
-    """It has come."""
+    """It has come: `hand`."""
     RECALL = "recall"
-    """Its attempt has lasted too long."""
+    """Its attempt has lasted too long: `recall`."""
     LEAVE = "leave"
-    """It is dismissed, or its task ends."""
+    """It is dismissed, or its task ends: `_dismiss`, `_leave`."""
 
     __hash__ = object.__hash__
 

@@ -1,8 +1,25 @@
 """A worker: one connection of a lane, opened, used for job after job, kept a while, closed.
 
-Guarantees: each job that it takes ends settled, put back or parked, but for one that a stop cancels between
-final dot and reply: the store's next start records its outcome as unknown. An internal error is logged and
-costs the job at hand one deferral (4.3.0) and this connection, nothing else.
+The job at hand is the worker's, with its claimed recipients, until `_let_go`; each ends in one of these ways:
+
+| what happens | the recipients are | by |
+|---|---|---|
+| delivery is paused, settings were reloaded, a stop comes first | put back | `_again` |
+| they belong elsewhere by the rules that stand now | placed anew | `placed_anew` |
+| this machine could not open a connection | parked for SHORTAGE_MS | `_no_room` |
+| no host takes mail, other connections of the lane work | put back | `_unreachable` |
+| no host takes mail | settled; the destination is suspended | `_unreachable` |
+| the attempt ends KEPT, OVER or BROKEN (see `attempt`) | settled there | |
+| it ends STALE | put back | `_again` |
+| it ends STORE | parked, due at once | `_no_store` |
+| it ends CONTENT | parked for the first retry delay | `_no_content` |
+| it is taken back, as it lasts too long | put back | `_abandon` |
+| a stop cancels it, no final dot is out | parked, due at once | `_abandon` |
+| a stop cancels it between final dot and reply | left: outcome unknown at the next start | `_abandon` |
+| an internal error, which is logged and ends the connection | settled: deferred, 4.3.0 | `_own_fault` |
+
+*Put back*: to the head of the lane. `states` has the states of a worker and which method changes them.
+
 Settings read: deliver maxmessages, maxconntime, maxidletime.
 """
 
@@ -68,6 +85,7 @@ class Worker:
         `placed_anew`: takes a job that belongs elsewhere by the rules that stand now."""
         self.lane = lane
         self._job: Job | None = job
+        """The one at hand; None = none, or its recipients are handed on."""
         self._turn = turn
         self._terms = terms
         self._clock = terms.clock
@@ -221,16 +239,14 @@ class Worker:
         while (job := self._job) is not None and self._link is not None:
             if self._terms.halted or (job.hop.policy is not policy and job.hop.policy != policy):
                 # Delivery was paused. Or settings were reloaded: nothing is sent under outdated settings.
-                self._job = None
-                self._again(job)
+                self._again(self._let_go(job))
                 break
             if self._placed_anew(job):
-                self._job = None
+                self._let_go(job)
                 break
             self.began = self._clock.monotonic()
             end = await self._transact(self._link, job)
-            self._job = None
-            _AFTER[end](self, job)
+            _AFTER[end](self, self._let_go(job))
             if end is not End.KEPT:
                 break
             if self._recorder.crowded or self._recorder.paused:
@@ -241,8 +257,7 @@ class Worker:
 
     async def _connect(self, job: Job) -> bool:
         if not await self._take_token(job):
-            self._job = None
-            self._again(job)
+            self._again(self._let_go(job))
             return False
         started = self._clock.monotonic()
         found = await self._connector.connect(job.hop, self._turn)
@@ -251,9 +266,13 @@ class Worker:
             self._on(Event.OPENED)
             self._table.opened(self.lane)
             return True
-        self._job = None
-        self._unreachable(job, found, started)
+        self._unreachable(self._let_go(job), found, started)
         return False
+
+    def _let_go(self, job: Job) -> Job:
+        """The job at hand, for another part: a fault or a stop from here on does not hand it on again."""
+        self._job = None
+        return job
 
     async def _take_token(self, job: Job) -> bool:
         """Wait until the shards together have a connection less than they may; False at a stop."""
@@ -369,8 +388,7 @@ class Worker:
     # ------------------------------------------------------------ the end
 
     def _abandon(self) -> None:
-        """Cancelled by a stop: recipients that may have got the message are left to the store's next
-        start."""
+        """Cancelled: recipients that may have got the message are left to the store's next start."""
         if self._job is None or self.dot_sent:
             return
         if self._state is State.RECALLED and not self._terms.stopping:
@@ -379,7 +397,7 @@ class Worker:
             self._settling.park(self._job.recipients)
 
     def _own_fault(self) -> None:
-        job, self._job = self._job, None
+        job = None if self._job is None else self._let_go(self._job)
         about = {
             "session": None if self._link is None else self._link.session,
             "spid": None if job is None else format_spid(job.recipients[0].spid),
