@@ -14,15 +14,15 @@ A cluster is offered while it holds records, but for two cases:
 | not offered | from | until |
 |---|---|---|
 | reserved: it is being replaced | `reserve` | `give_back` |
-| set aside: it cannot be read | `set_aside` | the next `offer` |
+| set aside: it cannot be read | `set_aside` | `bring_back`; without it until the next start |
 
-Reserved is stronger: `offer` does not change it. A tenant here is `ClusterState.tenant`: those with little
-share the turns of "".
+`offer` changes neither, nor does the end of the other. A tenant here is `ClusterState.tenant`: those with
+little share the turns of "".
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heapify, heappop, heappush
 
@@ -43,11 +43,12 @@ class Offers:
         self._held: dict[str, dict[str, None]] = {}
         """By domain, the clusters of its held mail."""
         self._reserved: set[str] = set()
-        self._due = {area: DueByTenant(partial(_DueClusters, clusters, self._reserved)) for area in BY_DUE}
+        self._aside: set[str] = set()
+        self._due = {area: DueByTenant(partial(_DueClusters, clusters)) for area in BY_DUE}
 
     def offer(self, state: ClusterState) -> None:
-        """Offer a cluster by its state, which is new; not if it is reserved or holds nothing."""
-        if not state.left or state.name in self._reserved:
+        """Offer a cluster by its state, which is new; not if it holds nothing, is reserved or set aside."""
+        if not state.left or state.name in self._reserved or state.name in self._aside:
             self.withdraw(state.name)
         elif state.area in BY_DUE:
             if domain := queue_of(state.name):
@@ -59,7 +60,7 @@ class Offers:
             self._queues[state.area].setdefault(_tenant(state), {})[state.name] = None
 
     def withdraw(self, name: str) -> None:
-        """Offer a cluster no more that is empty or reserved: rows by due time pass it over."""
+        """Offer a cluster no more: rows by due time have not got it, or pass it over because it is empty."""
         for queue in self._queues.values():
             for tenant in [tenant for tenant, names in queue.items() if name in names]:
                 del queue[tenant][name]
@@ -72,26 +73,38 @@ class Offers:
                 del self._held[domain]
 
     def set_aside(self, name: str) -> None:
-        """Do not offer a cluster until the next `offer`. Its records stay counted."""
-        area = self._clusters[name].area
-        if area in BY_DUE:
-            for row in self._due[area].rows:
+        """Do not offer a cluster that cannot be read. Its records stay counted."""
+        self._aside.add(name)
+        self._hide(name)
+
+    def bring_back(self, name: str) -> None:
+        """Offer it again: it may be readable now."""
+        self._aside.discard(name)
+        self._offer_again(name)
+
+    def _hide(self, name: str) -> None:
+        if (state := self._clusters.get(name)) is None:
+            return
+        if state.area in BY_DUE:
+            for row in self._due[state.area].rows:
                 row.withdraw(name)
         self.withdraw(name)
+
+    def _offer_again(self, name: str) -> None:
+        if (state := self._clusters.get(name)) is not None:
+            self.offer(state)
 
     def reserve(self, names: Iterable[str]) -> None:
         """Offer these to no claim until they are given back."""
         for name in names:
             self._reserved.add(name)
-            if name in self._clusters:
-                self.set_aside(name)
+            self._hide(name)
 
     def give_back(self, names: Iterable[str]) -> None:
         """Offer these again, as far as they still hold records."""
         for name in names:
             self._reserved.discard(name)
-            if (state := self._clusters.get(name)) is not None:
-                self.offer(state)
+            self._offer_again(name)
 
     def first(self, area: Area) -> str | None:
         """The oldest cluster of `incoming` or `bounces` of the tenant whose turn it is."""
@@ -137,13 +150,12 @@ class Offers:
 
 
 class _DueClusters:
-    """A tenant's clusters by due time. One whose time is another now, or that is reserved, is passed over."""
+    """A tenant's clusters by due time. One that is empty, or whose time is another now, is passed over."""
 
-    __slots__ = ("_clusters", "_heap", "_reserved")
+    __slots__ = ("_clusters", "_heap")
 
-    def __init__(self, clusters: Mapping[str, ClusterState], reserved: Set[str]) -> None:
+    def __init__(self, clusters: Mapping[str, ClusterState]) -> None:
         self._clusters = clusters
-        self._reserved = reserved
         self._heap: list[tuple[int, str]] = []
 
     def push(self, state: ClusterState) -> None:
@@ -159,7 +171,7 @@ class _DueClusters:
         while self._heap:
             due, name = self._heap[0]
             state = self._clusters.get(name)
-            if state is not None and state.left and state.due == due and name not in self._reserved:
+            if state is not None and state.left and state.due == due:
                 return due
             heappop(self._heap)
         return None

@@ -130,10 +130,8 @@ class Loader:
 
     def _bring_back(self, name: str) -> None:
         """Offer a cluster again that could not be read."""
-        shard = self._shard
-        if (state := shard.cluster_index.clusters.get(name)) is not None:
-            shard.cluster_index.add(state)
-            shard.notify()
+        self._shard.cluster_index.offers.bring_back(name)
+        self._shard.notify()
 
     async def _move(self, taken: Taken, room: int, found: list[JournalEntry]) -> None:
         shard, passing = self._shard, self._passing

@@ -82,3 +82,17 @@ async def test_a_replaced_cluster_ends_and_no_rest_is_due_later(rig: Rig) -> Non
     assert (index.clusters[held.name].due, index.clusters[rest.name].due) == (0, now)
     assert index.unrecorded == {name, held.name, rest.name}
     assert index.offers.first_due(now) == rest.name
+
+
+async def test_an_unreadable_cluster_is_offered_no_more(rig: Rig) -> None:
+    name = await put_off(rig)
+    index, now = rig.shard.cluster_index, rig.clock.now()
+    (rig.queue / name).unlink()
+    assert await rig.store.claim(10, now + 2 * HOUR) == []
+    index.bring_forward(now + 1000)
+    assert index.offers.next_due() is None
+    index.offers.reserve([name])
+    index.offers.give_back([name])
+    assert index.offers.next_due() is None
+    index.offers.bring_back(name)
+    assert index.offers.next_due() == now + 1000
