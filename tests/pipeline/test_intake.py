@@ -16,20 +16,32 @@ import pytest
 from mqcd.pipeline.batch.run import is_waiting
 from mqcd.pipeline.sources.decode import LATEST
 from mqcd.pipeline.sources.segments import closed_files
+from mqcd.pipeline.store.layout import PART
 from mqcd.pipeline.store.store import Commit
 from mqcd.pipeline.workers.counting import counted, expected, watching
-from mqcd.pipeline.workers.intake import TOGETHER, intake
-from mqcd.pipeline.workers.parts import PART
+from mqcd.pipeline.workers.tasks import TOGETHER, intake
 from tests.pipeline.making import HOUR, T0, Log, write
 
 _DAY = 24 * HOUR
 
 
-def told_of(
-    target: Path, *paths: Path, before: int = LATEST, together: int = TOGETHER
-) -> list[dict[str, Any]]:
+def told_of(target: Path, *paths: Path, before: int = LATEST, together: int = TOGETHER) -> dict[str, Any]:
+    """The row of one task."""
     work = intake(target, before=before, together=together)
-    return [row for batch in work(map(str, paths)) for row in batch.to_pylist()]
+    (told,) = (row for batch in work(map(str, paths)) for row in batch.to_pylist())
+    assert isinstance(told, dict)
+    return told
+
+
+def part_of(told: dict[str, Any], table: str) -> str:
+    """The one part that was written of a table."""
+    (part,) = (part for part in told["parts"] if f"into={table}" in part)
+    return str(part)
+
+
+def series_of(told: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Each series, with the name of its file."""
+    return [(file["name"], series) for file in told["files"] for series in file["series"]]
 
 
 def test_each_file_tells_its_ids_hours_and_days(tmp_path: Path) -> None:
@@ -45,15 +57,19 @@ def test_each_file_tells_its_ids_hours_and_days(tmp_path: Path) -> None:
 
     told = told_of(tmp_path / "in", first, empty, second)
 
-    assert [row["file"] for row in told if row["damaged"] == 0] == [first.name, empty.name, second.name]
-    series = [row for row in told if row["events"]]
-    assert [(row["file"], row["low"], row["high"], row["events"]) for row in series] == [
+    assert [(file["name"], file["damaged"]) for file in told["files"]] == [
+        (first.name, 0),
+        (empty.name, 0),
+        (second.name, 0),
+    ]
+    series = series_of(told)
+    assert [(name, each["low"], each["high"], each["events"]) for name, each in series] == [
         (first.name, 2, 5, 4),
         (second.name, 6, 8, 3),
     ]
-    assert series[0]["hours"] == [T0 // HOUR, T0 // HOUR + 1]
-    assert [row["days"] for row in told if row["days"]] == [["2025-11-15", "2025-11-18", "2025-11-19"]]
-    parts = [Path(row["part"]) for row in told if row["part"]]
+    assert series[0][1]["hours"] == [T0 // HOUR, T0 // HOUR + 1]
+    assert told["days"] == ["2025-11-15", "2025-11-18", "2025-11-19"]
+    parts = list(map(Path, told["parts"]))
     assert all(path.name.endswith(PART) for path in parts)
     rows = {str(path.parent.relative_to(tmp_path / "in")): pq.read_table(path).num_rows for path in parts}
     assert rows == {
@@ -74,9 +90,8 @@ def test_what_cannot_be_read_is_counted_and_written_beside(tmp_path: Path) -> No
 
     told = told_of(tmp_path / "in", path)
 
-    assert [row["damaged"] for row in told if row["damaged"] is not None] == [1]
-    (damaged,) = (row["part"] for row in told if row["part"] and "into=damaged" in row["part"])
-    assert [row["raw"] for row in pq.read_table(damaged).to_pylist()] == ["{nonsense"]
+    assert [file["damaged"] for file in told["files"]] == [1]
+    assert [row["raw"] for row in pq.read_table(part_of(told, "damaged")).to_pylist()] == ["{nonsense"]
 
 
 @pytest.mark.parametrize("name", ["at", "due"])
@@ -94,9 +109,9 @@ def test_times_that_no_server_has_are_damage_and_stop_nothing(tmp_path: Path, na
     log.deliver(T0)
     log.add("held", T0)[name] = time
     told = told_of(tmp_path / "in", log.seal(tmp_path / "events"))
-    assert [(row["events"], row["hours"]) for row in told if row["events"]] == [(3, [T0 // HOUR])]
-    (damaged,) = (row["part"] for row in told if row["part"] and "into=damaged" in row["part"])
-    assert pq.read_table(damaged)["damage"].to_pylist() == [f"{name} is no time of a server"]
+    assert [(each["events"], each["hours"]) for _, each in series_of(told)] == [(3, [T0 // HOUR])]
+    damaged = pq.read_table(part_of(told, "damaged"))
+    assert damaged["damage"].to_pylist() == [f"{name} is no time of a server"]
 
 
 @pytest.mark.parametrize("nonsense", [b"", b"{nonsense\n"])
@@ -108,10 +123,9 @@ def test_an_event_of_the_future_is_damage(tmp_path: Path, nonsense: bytes) -> No
     path = log.seal(tmp_path / "events")
     path.write_bytes(path.read_bytes() + gzip.compress(nonsense))
     told = told_of(tmp_path / "in", path, before=T0 + _DAY)
-    assert [(row["events"], row["hours"]) for row in told if row["events"]] == [(2, [T0 // HOUR])]
-    (damaged,) = (row["part"] for row in told if row["part"] and "into=damaged" in row["part"])
+    assert [(each["events"], each["hours"]) for _, each in series_of(told)] == [(2, [T0 // HOUR])]
     why = ["at lies in the future"] * 3
-    assert pq.read_table(damaged)["damage"].to_pylist()[:3] == why
+    assert pq.read_table(part_of(told, "damaged"))["damage"].to_pylist()[:3] == why
 
 
 def _make_socket(path: Path) -> None:
@@ -141,12 +155,9 @@ def test_what_is_no_regular_file_is_damage(tmp_path: Path, make: Callable[[Path]
 
     told = told_of(tmp_path / "in", *(Path(file.path) for file in files))
 
-    assert [(row["file"], row["damaged"]) for row in told if row["damaged"] is not None] == [
-        (good.name, 0),
-        (odd.name, 1),
-    ]
-    (damaged,) = (row["part"] for row in told if row["part"] and "into=damaged" in row["part"])
-    ((why,),) = (table.values() for table in pq.read_table(damaged, columns=["damage"]).to_pylist())
+    assert [(file["name"], file["damaged"]) for file in told["files"]] == [(good.name, 0), (odd.name, 1)]
+    damaged = pq.read_table(part_of(told, "damaged"), columns=["damage"])
+    ((why,),) = (table.values() for table in damaged.to_pylist())
     assert why.startswith("no regular file: ")
 
 
@@ -196,7 +207,7 @@ def test_events_are_counted_while_they_are_read(tmp_path: Path) -> None:
 
 
 def test_no_file_gives_no_row(tmp_path: Path) -> None:
-    assert told_of(tmp_path / "in") == []
+    assert list(intake(tmp_path / "in")(iter(()))) == []
 
 
 @pytest.mark.parametrize("together", [1, 3, 4, 6, 7])
@@ -207,9 +218,7 @@ def test_however_much_is_held_before_it_is_written_all_of_it_is(tmp_path: Path, 
         log.deliver(T0)
         paths.append(log.seal(tmp_path / "events"))
     told = told_of(tmp_path / "in", *paths, together=together)
-    (part,) = (row["part"] for row in told if row["part"] and "into=events" in row["part"])
-    (done,) = (row["part"] for row in told if row["part"] and "into=recipients" in row["part"])
-    assert pq.read_table(done)["attempts"].to_pylist() == [1, 1]
-    written = pq.read_table(part)["sequence"].to_pylist()
+    assert pq.read_table(part_of(told, "recipients"))["attempts"].to_pylist() == [1, 1]
+    written = pq.read_table(part_of(told, "events"))["sequence"].to_pylist()
     assert written == sorted(set(written))
-    assert len(written) == sum(row["events"] or 0 for row in told) == 6
+    assert len(written) == sum(each["events"] for _, each in series_of(told)) == 6

@@ -1,32 +1,52 @@
-"""The first step of a batch: workers read the event files, and ids that came before are sorted out."""
+"""The first step of a batch: tasks read the event files, and events whose ids came before are taken out.
+
+An example: the file `n1-0-0000000007.jsonl.gz` has, in short,
+
+    {"id": "n1/0/31", "event": "accepted",  "spid": "A", "qid": 1, "at": "2026-11-18T11:07:00.000Z"}
+    {"id": "n1/0/32", "event": "delivered", "spid": "A", "qid": 1, "at": "2026-11-18T11:07:01.000Z"}
+    {"id": "n1/0/33", "event": "accepted",  "spid": "B", "qid": 1, "at": "2026-11-18T11:08:00.000Z"}
+    {nonsense
+
+The task that gets it (`workers.tasks.intake`) writes below staging (names: `store.layout`)
+
+    in/into=events/day=2026-11-18/                    31, 32 and 33
+    in/into=damaged/day=1970-01-01/                   {nonsense
+    in/into=recipients/kept=done-/day=2026-11-18/     A, whose whole life is in the file
+    states/                                           B, whom the step `recipients` folds with what is known
+
+and returns a row, of which the driver makes `Arrived`:
+
+    files=[(name="n1-0-0000000007.jsonl.gz", damaged=1,
+            series=[(node="n1", shard=0, low=31, high=33, events=3, hours=[498611])])]
+    days=["2026-11-18"]  parts=[the four files that it wrote]
+
+Ids are compared one by one only where a file may hold some that came before: where its range, 31 to 33,
+overlaps that of an earlier file of n1/0 (`_may_repeat`). Then each repeated event becomes a damaged line, and
+what tasks made of the files' recipients counts no more (`Arrived.repeated`).
+"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date, timedelta
 from functools import partial
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.core.progress import Progress
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.work import Work
-from mqcd.pipeline.sources.decode import AHEAD
-from mqcd.pipeline.sources.segments import EventFile, parse_name
+from mqcd.pipeline.sources.decode import AHEAD, DOUBLED
+from mqcd.pipeline.sources.schema import NEVER
+from mqcd.pipeline.sources.segments import EventFile, Runs, add_file, overlaps, parse_name
 from mqcd.pipeline.store.layout import INTO
-from mqcd.pipeline.store.store import overlaps, with_files
-from mqcd.pipeline.tables.events import doubled
 from mqcd.pipeline.tables.times import HOUR_MS
 from mqcd.pipeline.workers.counting import watching
-from mqcd.pipeline.workers.intake import FOUND_DDL, intake
-from mqcd.pipeline.workers.parts import publish
+from mqcd.pipeline.workers.tasks import FOUND_DDL, intake
 
 STEP = "reading events"
-_OPEN_FOR = timedelta(days=7)
-"""How long recipients may stay open and be written anew by each batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,18 +62,12 @@ class Arrived:
     """Hours since 1970 that the events are of, in order."""
     days: list[str]
     """Days of acceptance of the recipients that the events are about, in order."""
-    sequences: dict[str, list[list[int]]]
+    sequences: Runs
     """As `Commit.sequences`, these files included."""
     repeated: bool
-    """Whether ids came twice: then recipients must be made of `events`, not of what workers made of files."""
+    """Whether ids came twice: then recipients must be made of `events`, not of what tasks made of files."""
     last_hour: int
     """As `Commit.last_hour`: never later than now, whatever a clock said."""
-
-    @property
-    def aged(self) -> date:
-        """Recipients accepted before this day and still open are old: most of them stay open, because files
-        with their other events do not exist any more."""
-        return frames.EPOCH + timedelta(hours=self.last_hour) - _OPEN_FOR
 
 
 def arrive(work: Work, files: frames.Files, progress: Progress) -> Arrived | None:
@@ -68,58 +82,68 @@ def arrive(work: Work, files: frames.Files, progress: Progress) -> Arrived | Non
         ahead.result()
     if not found:
         return None
-    publish(row["part"] for row in found)
-    return _sorted_out(work, found)
+    work.staging.publish(part for task in found for part in task["parts"])
+    return _summed(work, found)
 
 
-def _sorted_out(work: Work, found: Iterable[Row]) -> Arrived:
-    """Count what came in. Events whose id came before are moved to the damaged lines."""
-    events = damaged = 0
-    hours: set[int] = set()
-    days: set[str] = set()
-    files: list[EventFile] = []
-    sequences = {series: [list(run) for run in runs] for series, runs in work.last.sequences.items()}
-    doubtful = False
-    for row in found:
-        days.update(row["days"] or ())
-        if row["damaged"] is not None:
-            damaged += row["damaged"]
-            files.append(EventFile(*parse_name(row["file"]), row["file"], 0))
-        if row["events"] is not None:
-            events += row["events"]
-            hours.update(row["hours"])
-            # Every row is added, also behind a doubtful one.
-            doubtful = _may_repeat(row, sequences) or doubtful
-    if doubtful:
-        known = frames.read(work.spark, work.store, "events")
-        _drop_repeated(work, doubled(work.came("events"), known))
+def _summed(work: Work, found: Sequence[Row]) -> Arrived:
+    """The rows of all tasks as one; repeated events are taken out."""
+    files = [file for task in found for file in task["files"]]
+    series = [(file["name"], each) for file in files for each in file["series"]]
+    events = sum(each["events"] for _, each in series)
+    damaged = sum(file["damaged"] for file in files)
+    sequences = dict(work.last.sequences)
+    doubts = [_may_repeat(name, each, sequences) for name, each in series]
+    if any(doubts):
+        _take_out_repeated(work)
         events, damaged = work.came("events").count(), work.came("damaged").count()
+    hours = sorted({hour for _, each in series for hour in each["hours"]})
     return Arrived(
-        files=files,
+        files=[EventFile(*parse_name(file["name"]), file["name"], 0) for file in files],
         events=events,
         damaged=damaged,
-        hours=sorted(hours),
-        days=sorted(days),
+        hours=hours,
+        days=sorted({day for task in found for day in task["days"]}),
         sequences=sequences,
-        repeated=doubtful,
+        repeated=any(doubts),
         last_hour=min(max(work.last.last_hour, *hours, 0), work.now // HOUR_MS),
     )
 
 
-def _may_repeat(row: Row, sequences: dict[str, list[list[int]]]) -> bool:
-    """Whether a file may hold ids that came before. By its ids: a copy under another name must not count."""
-    series, (name, number) = f"{row['node']}/{row['shard']}", parse_name(row["file"])
-    if row["low"] is None:
-        # A lossy event's id is made of its file's name.
-        return bool(name != f"{row['node']}-{row['shard']}-b")
-    repeated = overlaps(sequences, series, row["low"], row["high"])
-    with_files(sequences, series, number, row["low"], row["high"])
+def _may_repeat(name: str, series: Row, sequences: Runs) -> bool:
+    """Whether a file may hold ids that came before; its range is added to `sequences`.
+
+    By its ids, not by its name: a copy under another name must not count.
+    """
+    of, number = parse_name(name)
+    key, low, high = f"{series['node']}/{series['shard']}", series["low"], series["high"]
+    if low is None:
+        # A best-effort event's id is made of its file's name.
+        return of != f"{series['node']}-{series['shard']}-b"
+    repeated = overlaps(sequences, key, low, high)
+    add_file(sequences, key, number, low, high)
     return repeated
 
 
-def _drop_repeated(work: Work, sorted_out: DataFrame) -> None:
-    """Put events without repeated ones in the place of the new ones."""
-    frames.write_through(sorted_out, work.staging.once, INTO, frames.DAY)
-    for table in ("events", "recipients"):
-        shutil.rmtree(work.staging.incoming(table), ignore_errors=True)
+def _take_out_repeated(work: Work) -> None:
+    """Make damaged lines of the events that came in under ids that came before."""
+    known = frames.read(work.spark, work.store, "events")
+    told_apart = _told_apart(work.came("events"), known)
+    frames.write_through(told_apart, work.staging.once, INTO, frames.DAY)
     work.staging.replace_incoming()
+
+
+def _told_apart(events: DataFrame, known: DataFrame) -> DataFrame:
+    """Events with the table (`INTO`) that each is for: `damaged` if its id is a known one, or that of another
+    of them in a file before it."""
+    order = Window.partitionBy("id").orderBy("file")
+    ranked = events.withColumn("_rank", F.row_number().over(order))
+    before = known.select("id", F.lit(True).alias("_before")).distinct()
+    again = (F.col("_rank") > 1) | F.col("_before").isNotNull()
+    columns = {
+        INTO: F.when(again, "damaged").otherwise("events"),
+        frames.DAY: F.when(again, F.lit(NEVER).cast("date")).otherwise(F.col(frames.DAY)),
+        "damage": F.when(again, F.lit(DOUBLED)),
+        "raw": F.when(again, F.to_json(F.struct("id", "event", "at", "spid", "qid"))),
+    }
+    return ranked.join(before, ["id"], "left").withColumns(columns).drop("_rank", "_before")

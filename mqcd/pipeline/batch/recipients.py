@@ -2,20 +2,35 @@
 
 A day has three kinds of files (`store.layout`), by what is known of the recipients in them:
 
-| kind | recipients | a batch writes it anew |
+| kind | recipients | a batch reads such a file and writes it anew |
 |---|---|---|
 | open | may still have events | always |
-| aged | the same, accepted long ago | when it has events of that day |
+| aged | the same, accepted a week ago and more | when it has events of recipients of that day |
 | done | have ended | when it has further events of one of them (`_revise`) |
 
-The workers that fold (`workers.merging`) write each row to the file of its kind, and return the days of
-recipients that only have a part of their life here (`strangers`): the other part may lie in a done file.
+The tasks that fold (`workers.tasks.merging`) write each row to the file of its kind. An example, with the
+recipients B, C and D of messages that were accepted on the days 17, 18 and 18:
+
+    known before                  what came in     folded                      written
+    open 18: C waits              C delivered      C delivered                 done 18
+                                  D accepted       D waits                     open 18
+    done 17: A delivered,         B restored       B, its acceptance missing   open 17
+             B removed
+
+A recipient such as B is a stranger: a part of its life may lie in a done file, which was not read. The task
+returns its day, 17. `_revise` looks for B in the done files of that day, finds the one above, and folds what
+both files hold:
+
+    done 17: A delivered                           A delivered                 done 17
+    done 17: B removed            B restored       B waits                     open 17
+
+The commit removes the files that were read; those that this batch has written itself go at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
+from datetime import date, timedelta
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame
@@ -28,8 +43,11 @@ from mqcd.pipeline.sources.schema import spark_schema
 from mqcd.pipeline.store.layout import AGED, DONE, OPEN, day_of, is_state
 from mqcd.pipeline.tables.folding import LIFE, STATE
 from mqcd.pipeline.tables.recipients import of_events, together
-from mqcd.pipeline.workers.merging import MERGED_DDL, merging
-from mqcd.pipeline.workers.parts import publish
+from mqcd.pipeline.workers.tasks import MERGED_DDL, merging
+
+_OPEN_FOR = timedelta(days=7)
+"""How long recipients may stay open and be written anew by each batch. Most of those that stay open longer
+do so for ever, because files with their other events do not exist any more."""
 
 
 def open_files(work: Work) -> list[str]:
@@ -39,8 +57,8 @@ def open_files(work: Work) -> list[str]:
 
 def write_recipients(work: Work, arrived: Arrived) -> None:
     """Write the recipients that the batch is about, and all that were open, anew."""
+    aged = frames.EPOCH + timedelta(hours=arrived.last_hour) - _OPEN_FOR
     rows = _new_states(work, arrived)
-    # Of old ones those whose lives this batch may have completed.
     known = open_files(work)
     known += [file for file in work.store.files("recipients", arrived.days) if is_state(file, AGED)]
     if known:
@@ -50,9 +68,9 @@ def write_recipients(work: Work, arrived: Arrived) -> None:
         work.remove(known)
     if rows is None:
         return
-    days = _merge(work, arrived, together(rows))
-    if days:
-        _revise(work, arrived, days)
+    strangers = _merge(work, together(rows), aged)
+    if strangers:
+        _revise(work, strangers, aged)
 
 
 def _new_states(work: Work, arrived: Arrived) -> DataFrame | None:
@@ -63,40 +81,36 @@ def _new_states(work: Work, arrived: Arrived) -> DataFrame | None:
     return frames.reader(work.spark).schema(spark_schema(STATE)).parquet(*files) if files else None
 
 
-def _merge(work: Work, arrived: Arrived, rows: DataFrame) -> set[str]:
-    """Have the workers fold rows and write recipients. Gives the days of recipients of which more may be
-    known in files that were not read."""
-    merged = merging(work.staging.path, arrived.aged)
-    found = rows.mapInArrow(merged, MERGED_DDL).collect()
-    publish(row["part"] for row in found)
-    return {day for row in found for day in row["strangers"] or ()}
+def _merge(work: Work, rows: DataFrame, aged: date) -> set[str]:
+    """Have tasks fold rows and write recipients. Gives the days of the strangers among them: also of those
+    that are still open, and were accepted before the day `aged`."""
+    found = rows.mapInArrow(merging(work.staging.path, aged), MERGED_DDL).collect()
+    work.staging.publish(part for task in found for part in task["parts"])
+    return {day for task in found for day in task["strangers"]}
 
 
-def _revise(work: Work, arrived: Arrived, days: Iterable[str]) -> None:
-    """Events of recipients that were done or old already: the files that hold those are written anew."""
-    days = set(days)
+def _revise(work: Work, days: set[str], aged: date) -> None:
+    """Fold the strangers of these days with what done and aged files hold of them; write both anew."""
     staged = work.staging.came("recipients")
     fresh = [path for path in staged if not is_state(path, DONE)]
-    done = [path for path in work.staying("recipients", days) if not is_state(path, OPEN)]
-    done += [path for path in staged if is_state(path, DONE) and day_of(path) in days]
-    old = F.col("day") < F.lit(arrived.aged)
-    lives = work.recipients(fresh).where((F.col("accepts") == 0) | old).select(*LIFE)
-    known = work.recipients(done).select(*LIFE, F.input_file_name().alias("path"))
-    hits = known.join(lives, list(LIFE), "left_semi").select("path").distinct().collect()
-    touched = [_local(row["path"]) for row in hits]
+    strange = (F.col("accepts") == 0) | (F.col("day") < F.lit(aged))
+    lives = work.recipients(fresh).where(strange).select(*LIFE)
+    finished = [path for path in work.staying("recipients", days) if not is_state(path, OPEN)]
+    finished += [path for path in staged if is_state(path, DONE) and day_of(path) in days]
+    touched = _holding(work, finished, lives)
     if not touched:
         return
     rows = work.recipients(touched).select(*STATE.names)
-    found = rows.join(lives, list(LIFE), "left_semi")
+    theirs = rows.join(lives, list(LIFE), "left_semi")
     others = rows.join(lives, list(LIFE), "left_anti")
-    both = together(found.unionByName(work.recipients(fresh).select(*STATE.names)))
-    _merge(work, arrived, both.unionByName(others))
-    replaced = {*touched, *fresh}
-    for path in replaced.intersection(staged):
-        Path(path).unlink()
-    work.remove(sorted(replaced.difference(staged)))
+    both = together(theirs.unionByName(work.recipients(fresh).select(*STATE.names)))
+    _merge(work, both.unionByName(others), aged)
+    work.remove([*touched, *fresh])
 
 
-def _local(uri: str) -> str:
-    """The path of a file that Spark names: `file:/...` or `file:///...`."""
-    return unquote(urlsplit(uri).path)
+def _holding(work: Work, files: Iterable[str], lives: DataFrame) -> list[str]:
+    """Those files that have a row of one of these recipients."""
+    rows = work.recipients(files).select(*LIFE, F.input_file_name().alias("uri"))
+    hits = rows.join(lives, list(LIFE), "left_semi").select("uri").distinct().collect()
+    # Spark names them `file:/...` or `file:///...`.
+    return [unquote(urlsplit(row["uri"]).path) for row in hits]

@@ -56,7 +56,12 @@ class Work:
         ]
 
     def remove(self, files: Iterable[str]) -> None:
-        self.replaced += below(self.store.root, files)
+        """Leave files out of the tables: staged ones go at once, committed ones by the commit."""
+        for file in files:
+            if Path(file).is_relative_to(self.staging.path):
+                Path(file).unlink()
+            else:
+                self.replaced += below(self.store.root, [file])
 
     def replace(self, table: str, rows: DataFrame, keep: Column, days: Iterable[str]) -> None:
         """Write some days of a table anew: `rows`, and known rows that match `keep`."""

@@ -1,8 +1,11 @@
-"""Event files and sets of them. Pure but for `closed_files`, which lists a directory.
+"""Event files, sets of them, and which ids they hold. Pure but for `closed_files`, which lists a directory.
 
 A set of files is written as `{"node-shard-": "1-17,19"}`: ranges of segment numbers for each series of
 files. It is what a batch has taken and what a stream's offset says, and it stays small however many files
 there were; a file that comes late, with a number below the taken ones, is still a new one.
+
+Ids in files are written as `{"node/shard": [[1, 17, 1, 900], [19, 19, 960, 990]]}` (`Runs`): files 1 to 17
+follow one another and hold sequences from 1 to 900; 18 was never seen.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ class EventFile(NamedTuple):
 
 
 Sets = Mapping[str, str]
+Runs = dict[str, list[list[int]]]
+"""For each node/shard the runs of files that follow one another: first and last number, least and greatest
+sequence of their events. In order; runs need not follow one another in their sequences."""
 Ranges = list[tuple[int, int]]
 
 
@@ -99,11 +105,28 @@ def _write_ranges(numbers: Iterable[tuple[int, int]]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in merged)
 
 
+def add_file(runs: Runs, series: str, number: int, low: int, high: int) -> None:
+    """Add a file of a node/shard, with sequences from `low` to `high`. Neighbours become one run."""
+    merged: list[list[int]] = []
+    for run in sorted([*runs.get(series, ()), [number, number, low, high]]):
+        before = merged[-1] if merged else None
+        if before and run[0] == before[1] + 1 and run[2] > before[3]:
+            before[1], before[3] = run[1], run[3]
+        else:
+            merged.append(list(run))
+    runs[series] = merged
+
+
+def overlaps(runs: Runs, series: str, low: int, high: int) -> bool:
+    """Whether some file of a node/shard may hold sequences between these."""
+    return any(run[2] <= high and low <= run[3] for run in runs.get(series, ()))
+
+
 def absent(sets: Sets, runs: Mapping[str, Sequence[Sequence[int]]]) -> Iterator[tuple[str, int, int]]:
     """Series, first and last number of what is not between files that are there; best-effort files have
     numbers of their own, which do not follow one another.
 
-    `runs`: see `Commit.sequences`. They show where a queue was made anew: no file was ever between the last
+    `runs` show where a queue was made anew: no file was ever between the last
     one of the old queue and the first one of the new.
     """
     for series, text in sorted(sets.items()):

@@ -9,7 +9,7 @@
     ROOT/_lock, _stream.lock                one batch at a time, one stream at a time
     ROOT/_moves                             held shared by readers, exclusively while files move
 
-    STAGING/in/into=TABLE/day=DAY/          events and damaged lines, as workers have read them
+    STAGING/in/into=TABLE/day=DAY/          events and damaged lines, as tasks have read them
     STAGING/in/into=recipients/kept=STATE-/day=DAY/
                                             recipients, by state of life
     STAGING/states/                         what files say of recipients whose life is in several of them
@@ -18,12 +18,14 @@
     STAGING/whole-TABLE/day=DAY/            small files of a table, put together
     STAGING/count/                          how many events each task has read
 
-DAY is YYYY-MM-DD. Files of `recipients` have names that begin with their state: `open-` (written anew by each
-batch), `aged-` (open for long; written anew when something is found), `done-` (added to only).
+DAY is YYYY-MM-DD. Files of `recipients` have names that begin with their state: `open-`, `aged-` or `done-`
+(`batch.recipients` says what these are). What tasks write themselves, in `in` and `states`, ends in `.part`
+until the driver publishes it; only `.parquet` counts.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -41,13 +43,14 @@ INTO = "into"
 OPEN, AGED, DONE = "open-", "aged-", "done-"
 STATES = "states"
 COUNT = "count"
+PART = ".part"
 _IN, _ONCE, _WHOLE = "in", "once", "whole-"
 _KEPT = "kept"
 _DAY = "day="
 
 
 def incoming(table: str, day: object, state: str = "") -> str:
-    """Where a worker writes rows of a table and a day, below staging; `state` is given for `recipients`."""
+    """Where a task writes rows of a table and a day, below staging; `state` is given for `recipients`."""
     kept = f"{_KEPT}={state}/" if state else ""
     return f"{_IN}/{INTO}={table}/{kept}{_DAY}{day}"
 
@@ -85,7 +88,13 @@ class Staging:
         """The directory of a table's rows as they came in."""
         return self.path / _IN / f"{INTO}={table}"
 
+    def publish(self, parts: Iterable[str]) -> None:
+        """Give files of tasks their final names, now that the tasks are known to have ended."""
+        for path in map(Path, parts):
+            path.rename(path.with_suffix(".parquet"))
+
     def came(self, table: str) -> list[str]:
+        """Files of a table's rows as they came in."""
         return sorted(str(path) for path in self.incoming(table).glob(f"**/{_DAY}*/*.parquet"))
 
     def states(self) -> list[str]:
@@ -94,11 +103,14 @@ class Staging:
 
     @property
     def once(self) -> Path:
-        """The directory of events without doubled ones."""
+        """The directory for events sorted out anew: those whose ids came before are damaged lines."""
         return self.path / _ONCE
 
     def replace_incoming(self) -> None:
-        """Move the files of `once` to where those came in whose rows they stand for."""
+        """Have the rows in `once` take the place of the events that came in, and of recipients made of these;
+        damaged lines that came in stay."""
+        for table in ("events", "recipients"):
+            shutil.rmtree(self.incoming(table), ignore_errors=True)
         for path in sorted(self.once.glob(f"{INTO}=*/*/*.parquet")):
             target = self.path / _IN / path.parent.relative_to(self.once) / f"{_ONCE}-{path.name}"
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -81,7 +81,7 @@ class Commit:
     taken: dict[str, str] = field(default_factory=dict)
     """The event files that are in the tables, see `segments`."""
     sequences: dict[str, list[list[int]]] = field(default_factory=dict)
-    """For each node/shard: first and last segment of a run of files, least and greatest sequence in them."""
+    """The ids of the events in those files, see `segments.Runs`."""
     move: list[list[str]] = field(default_factory=list)
     """Pairs of paths below the root: from staging into a table."""
     remove: list[str] = field(default_factory=list)
@@ -298,23 +298,3 @@ class Store:
                 path.unlink(missing_ok=True)
         finally:
             os.close(fd)
-
-
-def with_files(sequences: dict[str, list[list[int]]], series: str, number: int, low: int, high: int) -> None:
-    """Add a file's sequences to those of its series. Neighbours become one run."""
-    runs = sequences.setdefault(series, [])
-    runs.append([number, number, low, high])
-    runs.sort()
-    merged: list[list[int]] = []
-    for run in runs:
-        before = merged[-1] if merged else None
-        if before and run[0] == before[1] + 1 and run[2] > before[3]:
-            before[1], before[3] = run[1], run[3]
-        else:
-            merged.append(list(run))
-    sequences[series] = merged
-
-
-def overlaps(sequences: dict[str, list[list[int]]], series: str, low: int, high: int) -> bool:
-    """Whether some file of the series holds sequences between these."""
-    return any(run[2] <= high and low <= run[3] for run in sequences.get(series, ()))

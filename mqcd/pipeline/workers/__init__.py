@@ -1,4 +1,4 @@
-"""What tasks do in Python, past Java: read event files, fold recipients, write Parquet.
+"""What tasks do in Python, past Java, and how far they are.
 
 Imports pipeline.tables, pipeline.sources, pipeline.store.layout and core.
 """

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from mqcd.pipeline.sources.segments import (
     EventFile,
+    Runs,
     absent,
+    add_file,
     closed_files,
     grouped,
     joined,
+    overlaps,
     within,
     without,
 )
-from mqcd.pipeline.store.store import with_files
 from tests.contract.harness import HOUR
 from tests.fakes.clock import FakeClock
 from tests.unit.queue.support import Rig
@@ -82,10 +84,22 @@ def test_files_that_are_absent_between_others() -> None:
     assert list(absent(taken, runs)) == [("n1-0-", 4, 4), ("n1-0-", 6, 8)]
 
 
+def test_runs_of_files_join_only_with_their_neighbours() -> None:
+    runs: Runs = {}
+    for number, low, high in ((1, 1, 10), (3, 30, 40), (2, 12, 25)):
+        add_file(runs, "n/0", number, low, high)
+    assert runs == {"n/0": [[1, 3, 1, 40]]}
+    add_file(runs, "n/0", 7, 70, 80)
+    assert runs["n/0"][1] == [7, 7, 70, 80]
+    assert overlaps(runs, "n/0", 80, 90)
+    assert not overlaps(runs, "n/0", 41, 69)
+    assert not overlaps(runs, "m/0", 1, 100)
+
+
 async def test_a_new_queue_misses_no_earlier_event_files(tmp_path: Path) -> None:
     """By the numbers that queues really give themselves; what is lost later is missed all the same."""
     files: list[EventFile] = []
-    runs: dict[str, list[list[int]]] = {}
+    runs: Runs = {}
     clock = FakeClock()
     for root in ("old", "new"):
         rig = await Rig(tmp_path / root, clock).open()
@@ -96,7 +110,7 @@ async def test_a_new_queue_misses_no_earlier_event_files(tmp_path: Path) -> None
         for file in closed_files(rig.root / "events"):
             lines = gzip.decompress(Path(file.path).read_bytes()).splitlines()
             series, _, first = json.loads(lines[0])["id"].rpartition("/")
-            with_files(runs, series, file.number, int(first), int(first) + len(lines) - 1)
+            add_file(runs, series, file.number, int(first), int(first) + len(lines) - 1)
             files.append(file)
         clock.advance(HOUR)
     first, *_, before, last = files

@@ -11,15 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.pipeline.store.store import (
-    FORMAT,
-    Commit,
-    PipelineBusy,
-    Store,
-    TablesOfAnotherFormat,
-    overlaps,
-    with_files,
-)
+from mqcd.pipeline.store.store import FORMAT, Commit, PipelineBusy, Store, TablesOfAnotherFormat
 from tests.e2e.kit.waiting import poll
 
 
@@ -160,18 +152,6 @@ def test_nobody_else_reads_the_tables(tmp_path: Path) -> None:
 def test_two_writers_do_not_meet(tmp_path: Path) -> None:
     with Store(tmp_path).writing(), pytest.raises(PipelineBusy), Store(tmp_path).writing():
         pass
-
-
-def test_runs_of_files_join_only_with_their_neighbours() -> None:
-    runs: dict[str, list[list[int]]] = {}
-    for number, low, high in ((1, 1, 10), (3, 30, 40), (2, 12, 25)):
-        with_files(runs, "n-0-", number, low, high)
-    assert runs == {"n-0-": [[1, 3, 1, 40]]}
-    with_files(runs, "n-0-", 7, 70, 80)
-    assert runs["n-0-"][1] == [7, 7, 70, 80]
-    assert overlaps(runs, "n-0-", 80, 90)
-    assert not overlaps(runs, "n-0-", 41, 69)
-    assert not overlaps(runs, "m-0-", 1, 100)
 
 
 def test_who_comes_second_is_told_who_writes(tmp_path: Path) -> None:
