@@ -9,7 +9,7 @@ import pytest
 
 from mqcd.cli.main import main
 from mqcd.pipeline.spark import session
-from mqcd.pipeline.spark.session import WorkFailed
+from mqcd.pipeline.spark.gateway import WorkFailed
 from mqcd.pipeline.store.store import Commit, Store
 
 

@@ -12,7 +12,8 @@ from mqcd.pipeline.batch.run import run
 from mqcd.pipeline.export import export
 from mqcd.pipeline.frames import TABLES
 from mqcd.pipeline.notebook import open_tables
-from mqcd.pipeline.spark.session import WorkFailed, running
+from mqcd.pipeline.spark.gateway import WorkFailed
+from mqcd.pipeline.spark.session import running
 from mqcd.pipeline.store.store import Store
 from tests.pipeline.making import MINUTE, NOW, T0, Log
 

@@ -1,4 +1,4 @@
 """Spark itself: a session that suits the machine, its Java process, its kept classes.
 
-Imports core and disk.
+Imports core, disk, queue.helper.pipe, and the two sources.
 """

@@ -1,20 +1,26 @@
-"""Spark's Java: which jars it looks into, its start, what it says on standard error, and its end.
+"""Spark's Java: which jars it looks into, its start, what it says on standard error, why it gave up, its end.
 
 Java warns of a module that Spark itself asks for, and nothing can be set against that: its standard error
 comes through a pipe, which leaves this line out. Under spark-submit, where Java runs already, logging is made
 that of `log4j2.properties`, unless another is set. Java ends by private attributes of pyspark, which has no
 others for it.
+
+Raises WorkFailed for what Spark throws.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
+import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from mqcd.core.errors import MqcdError
 
 FIRST = (
     "spark-catalyst_", "spark-sql_", "spark-core_", "scala-library-", "spark-sql-api_", "scala-reflect-",
@@ -30,6 +36,10 @@ _PATIENCE = 5.0
 """Seconds for what Java said last."""
 _END_S = 120
 """Seconds for Java to end in, with what it keeps."""
+
+
+class WorkFailed(MqcdError):
+    """Spark gave up; the text is its reason, the rest stands in its log. What a batch began is undone."""
 
 
 def is_the_packages() -> bool:
@@ -104,6 +114,36 @@ def quieten(settings: Mapping[str, str]) -> dict[str, str]:
         core.config.Configurator.reconfigure(jvm.java.net.URI(LOGGING))
     given = SparkConf()
     return {key: value for key, value in settings.items() if not given.contains(key)}
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raises WorkFailed for what Spark throws in the block."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        found = reason(str(error))
+        if os.strerror(errno.ENOSPC) in found:
+            directory = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
+            found += (
+                f". Make room where the tables lie, or in {directory}, and run it again: nothing has changed"
+            )
+        raise WorkFailed(f"Spark gave up: {found}") from error
+
+
+def reason(text: str) -> str:
+    """The one line of Spark's output that says why: a Python worker's error, else Java's first cause."""
+    lines = text.splitlines()
+    traces = [index for index, line in enumerate(lines) if line.startswith("Traceback ")]
+    if traces:
+        # Frames are indented, what was raised is not.
+        raised = (line for line in lines[traces[-1] + 1 :] if line.strip() and not line[0].isspace())
+        return next(raised, lines[-1]).strip()
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return causes[-1] if causes else next(filter(None, map(str.strip, lines)), "no reason given")
 
 
 def end() -> int:

@@ -1,85 +1,57 @@
-"""A Spark session that suits a small machine, or a clear word about what it lacks (`requirements`).
+"""A Spark session that suits a small machine.
 
-Spark binds to loopback unless SPARK_LOCAL_IP says otherwise, runs `local[*]` unless a master is given, counts
-in UTC, and its Python workers are the interpreter that runs this, so that they find the same packages. A
-session that exists already (notebook) keeps its settings: with `sources` it gets the two data sources, and
-the one setting that they need. Under spark-submit its own options come before all this.
+Where it has what from; of several sources the first one that says anything counts:
+
+| | a session that starts here | under spark-submit, whose Java runs already |
+|---|---|---|
+| master | `master`, `local[*]` | its --master |
+| settings | `settings`, DEFAULTS | its --conf; for SQL settings that it leaves open, the same |
+| address | SPARK_LOCAL_IP, loopback | its own |
+| Java, 17 or later | JAVA_HOME, `java` in PATH | its own |
+| Spark | SPARK_HOME and SPARK_CONF_DIR, the package's | its own |
+| jars in front | those of `gateway.FIRST`, if Spark is the package's | its own |
+| kept classes | `classes`, if also nothing but DEFAULTS sets master, class path or Java's options | none |
+| Python of the tasks | PYSPARK_PYTHON, this interpreter | the same |
+| what they import from | `environment` in queue.helper.pipe | the same |
+
+A session that exists already (notebook) keeps all that it has: with `sources` it gets the two data sources,
+and the one setting that they need.
+
+What is undone at the end:
+
+| what | by |
+|---|---|
+| the session | `running` stops it, unless it was there before |
+| its Java | ends with this process; before, with `running`, where it keeps classes (`starting_from`) |
+| settings of `little_work` | have their values from before again |
+| JAVA_HOME, SPARK_LOCAL_IP, PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON | stay as set: Spark reads them again |
 
 Raises PipelineUnavailable, whose text names the package to install, and WorkFailed for what Spark throws.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqcd.core.errors import MqcdError
 from mqcd.pipeline.spark import gateway
-from mqcd.pipeline.spark.class_archive import archive_of, starting_from
-from mqcd.pipeline.spark.gateway import in_front, is_the_packages
+from mqcd.pipeline.spark.class_archive import Archive, archive_of, starting_from
 from mqcd.pipeline.spark.requirements import check_packages, find_java
 from mqcd.queue.helper.pipe import environment
-
-
-class WorkFailed(MqcdError):
-    """Spark gave up; the text is its reason, the rest stands in its log. What a batch began is undone."""
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Raises WorkFailed for what Spark throws in the block."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise WorkFailed(f"Spark gave up: {why(str(error))}") from error
-
-
-def reason(text: str) -> str:
-    """The one line of Spark's output that says why: a Python worker's error, else Java's first cause."""
-    lines = text.splitlines()
-    traces = [index for index, line in enumerate(lines) if line.startswith("Traceback ")]
-    if traces:
-        # Frames are indented, what was raised is not.
-        raised = (line for line in lines[traces[-1] + 1 :] if line.strip() and not line[0].isspace())
-        return next(raised, lines[-1]).strip()
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return causes[-1] if causes else next(filter(None, map(str.strip, lines)), "no reason given")
-
-
-def why(text: str) -> str:
-    """The same, and what to do where that is known."""
-    found = reason(text)
-    if os.strerror(errno.ENOSPC) not in found:
-        return found
-    directory = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
-    return (
-        f"{found}. Make room where the tables lie, or in {directory}, and run it again: nothing has changed"
-    )
-
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession
 
-_LOOPBACK = "127.0.0.1"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set in what spark-submit starts: its Java runs already."""
+"""In the environment of what spark-submit starts."""
 _OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _MEMORY = "spark.driver.memory"
-"""Above 32 GB Java keeps addresses in another form, and classes too."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
-_FEW: Mapping[str, str] = {_PARTITIONS: "1", "spark.sql.files.minPartitionNum": "2"}
-"""Settings of jobs with little to do, see `little_work`."""
-
 
 _JAVA = (
     # Spark makes new code for each job, and the better compiler did not earn what it costs: without it a
@@ -90,15 +62,27 @@ _JAVA = (
     " -Xlog:disable -Xlog:all=warning:stderr"
     f" -Dlog4j2.configurationFile={gateway.LOGGING}"
 )
-_SILENT: Mapping[str, str] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+_SILENT: Mapping[str, str] = {
+    # No web page, and so no port.
+    "spark.ui.enabled": "false",
+    # Standard error has a progress line of ours.
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Also under spark-submit, where nothing else was chosen."""
 DEFAULTS: Mapping[str, str] = {
     **_SILENT,
+    # Hours and days of the tables are those of UTC.
     "spark.sql.session.timeZone": "UTC",
+    # Above 32 GB Java keeps addresses in another form, and classes too.
     _MEMORY: "1536m",
     _OPTIONS: _JAVA,
+    # Spark's 200 are for a cluster: here a task would take longer to begin than to end.
     _PARTITIONS: "8",
+    # In so many parts files are read at least.
     "spark.default.parallelism": "4",
+    # A batch has few days: their files are written side by side, and no rows are sorted for that.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # What becomes a frame of pandas, in notebooks too, comes in columns.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Below this many groups sketches are kept in a hash table; above it all rows would be sorted first.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "50000",
@@ -106,10 +90,17 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # Java's own: with ICU's come seconds of tables for what no address has.
     "spark.sql.icu.caseMappings.enabled": "false",
+    # As Arrow writes them, with statistics; Spark's own form has none.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # An overflow or a wrong cast is an error, whatever SPARK_ANSI_SQL_MODE says.
     "spark.sql.ansi.enabled": "true",
 }
 """For 2 processors and less than 4 GB, Python workers included; `--set NAME=VALUE` overrides."""
+_FEW: Mapping[str, str] = {_PARTITIONS: "1", "spark.sql.files.minPartitionNum": "2"}
+"""The same for jobs with little to do, see `little_work`."""
+
+
+# ------------------------------------------------------------ for callers
 
 
 def session(
@@ -128,8 +119,9 @@ def session(
 
     active = SparkSession.getActiveSession()
     if active is None:
-        _prepare()
-        active = _start(master, {**DEFAULTS, **(settings or {})}, name)
+        _set_environment()
+        start = _configure_submitted if _SUBMITTED in os.environ else _start
+        active = start(master, {**DEFAULTS, **(settings or {})}, name)
     if sources:
         _register(active)
     return active
@@ -157,10 +149,8 @@ def running(
 
     lent = SparkSession.getActiveSession() is not None
     settings = dict(settings or {})
-    archive = None
-    if classes is not None and not (lent or master) and _is_ours(settings):
-        archive = archive_of(classes, settings.get(_MEMORY, ""))
-    with starting_from(archive, make=keep, keeping=keeping) as options, explained():
+    archive = None if classes is None or lent else _archive(classes, master, settings)
+    with starting_from(archive, make=keep, keeping=keeping) as options, gateway.explained():
         if options:
             settings[_OPTIONS] = f"{_JAVA} {options}"
         spark = session(master=master, settings=settings, name=name, sources=sources)
@@ -173,8 +163,9 @@ def running(
 
 @contextmanager
 def little_work(spark: SparkSession) -> Iterator[None]:
-    """In the block jobs have few tasks, unless others than these were chosen: more of them take longer to
-    begin than to end."""
+    """In the block jobs have few tasks (`_FEW`), unless other numbers than DEFAULTS were chosen: more of them
+    take longer to begin than to end."""
+    # None is a setting that nobody has made.
     before = {name: spark.conf.get(name, None) for name in _FEW}
     ours = [name for name, value in before.items() if value == DEFAULTS.get(name)]
     for name in ours:
@@ -190,57 +181,63 @@ def little_work(spark: SparkSession) -> Iterator[None]:
                 spark.conf.set(name, value)
 
 
-def _prepare() -> None:
+# ------------------------------------------------------------ a new session
+
+
+def _archive(classes: Path, master: str | None, settings: Mapping[str, str]) -> Archive | None:
+    """What is kept for the Java that starts now; None where something else sets how it starts."""
+    chosen = master or {_OPTIONS, _CLASS_PATH} & settings.keys()
+    if chosen or _SUBMITTED in os.environ or not gateway.is_the_packages():
+        return None
+    return archive_of(classes, settings.get(_MEMORY, ""))
+
+
+def _set_environment() -> None:
     """What Spark reads from the environment when its Java starts."""
     if _SUBMITTED not in os.environ:
         os.environ["JAVA_HOME"] = str(find_java(os.environ))
-    os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(name)
-    # Spark starts its Python workers with `-m`, so they import from Spark's current directory.
-    for key in ("PYTHONSAFEPATH", "PYTHONPATH"):
-        if (value := environment().get(key)) is not None:
-            builder = builder.config(f"spark.executorEnv.{key}", value)
-    if _SUBMITTED in os.environ:
-        for key, value in gateway.quieten(_SILENT).items():
-            builder = builder.config(key, value)
-        return _as_submitted(builder.getOrCreate(), settings)
+    """With a Java of its own."""
     address = os.environ["SPARK_LOCAL_IP"]
-    if is_the_packages():
-        # Nothing is put in front by the environment.
-        settings = {_CLASS_PATH: os.pathsep.join(map(str, in_front()))} | dict(settings)
+    front = {}
+    if gateway.is_the_packages():
+        # Another one, or its configuration, may have jars of its own in front.
+        front = {_CLASS_PATH: os.pathsep.join(map(str, gateway.in_front()))}
     settings = {
         "spark.app.name": name,
         "spark.master": master or "local[*]",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
-    } | dict(settings)
+        **front,
+        **settings,
+    }
     gateway.start(settings)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return _build(name, settings)
 
 
-def _is_ours(settings: Mapping[str, str]) -> bool:
-    """Whether nothing else sets how Java starts."""
-    return (
-        not {_OPTIONS, _CLASS_PATH} & settings.keys() and is_the_packages() and _SUBMITTED not in os.environ
-    )
-
-
-def _as_submitted(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
-    """Where and how it runs spark-submit has said. What that left open is set, as far as Spark still can."""
+def _configure_submitted(_master: str | None, settings: Mapping[str, str], name: str) -> SparkSession:
+    """In the Java of spark-submit, which has said where and how it runs. What that left open is set, as far
+    as Spark still can."""
+    spark = _build(name, gateway.quieten(_SILENT))
     given = spark.sparkContext.getConf()
     for key, value in settings.items():
         if key.startswith("spark.sql.") and not given.contains(key):
             spark.conf.set(key, value)
     return spark
+
+
+def _build(name: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    # Spark starts its Python workers with `-m`, so they import from Spark's current directory.
+    here = environment()
+    paths = {f"spark.executorEnv.{key}": here[key] for key in ("PYTHONSAFEPATH", "PYTHONPATH") if key in here}
+    return SparkSession.builder.appName(name).config(map={**paths, **settings}).getOrCreate()
 
 
 def _register(spark: SparkSession) -> None:

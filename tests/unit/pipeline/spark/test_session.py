@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mqcd.pipeline.spark.gateway import reason
 from mqcd.pipeline.spark.requirements import PipelineUnavailable, check_packages, find_java
-from mqcd.pipeline.spark.session import reason
 
 GOOD = {"jinja2": "3.1.6", "pyspark": "4.3.0", "pyarrow": "26.0.1", "pandas": "2.3.3"}
 
