@@ -107,6 +107,8 @@ class ClusterStore:
     async def _recover(self) -> None:
         recovered = await recover(self._options, self._disk, self._clock, self._observer, self._workers)
         shard = recovered.shard
+        # A reload may have come meanwhile.
+        shard.options = self._options
         shard.watchers = self._watchers
         staging, acceptance = Staging(shard, self._space), Acceptance(shard, self._find)
         writer = Writer(shard, staging, acceptance)
@@ -312,13 +314,14 @@ class ClusterStore:
         return self._open is None or self._open.shard.time.look()
 
     def reload(self, schedule: RetrySchedule, retention: Retention) -> None:
-        """Go by another schedule from now on, and look for old event files if others are kept now."""
-        live = self._live
+        """Go by another schedule from now on, or from `open` on, and look for old event files if others are
+        kept now."""
         changed = retention != self._options.retention
         self._options = replace(self._options, schedule=schedule, retention=retention)
-        live.shard.options = self._options
-        if changed:
-            live.checkpointer.wake()
+        if self._open is not None:
+            self._open.shard.options = self._options
+            if changed:
+                self._open.checkpointer.wake()
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` when something may have become claimable."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import os
+from pathlib import Path
 
 import pytest
 
@@ -188,3 +190,16 @@ async def test_a_new_schedule_bounds_due_times_from_then_on(rig: Rig) -> None:
     await rested(rig, due)
     rig.clock.leap(-2 * HOUR)
     assert rig.store.next_due() == due
+
+
+async def test_a_schedule_that_comes_before_the_open_counts(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.store.reload(dataclasses.replace(SCHEDULE, delays=(10 * DAY,)), Retention())
+    opening = asyncio.ensure_future(rig.open())
+    # While it opens: the shard is made with the schedule that was there before.
+    while not opening.done() and not (tmp_path / "queue" / "lock").exists():
+        await asyncio.sleep(0)
+    rig.store.reload(dataclasses.replace(SCHEDULE, delays=(20 * DAY,)), Retention())
+    await opening
+    assert rig.shard.options.schedule.delays == (20 * DAY,)
+    await rig.close()
