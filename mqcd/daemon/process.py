@@ -6,7 +6,7 @@
   the log.
 * Exit code 0 after a stop that was asked for, 1 when the server could not start or a part of it failed:
   a supervisor should start it again then.
-* A stop that hangs is cut off after ten seconds. That loses nothing: stopping is crashing politely.
+* A stop that hangs is cut off after CUT_OFF_SECONDS. That loses nothing: stopping is crashing politely.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from mqcd.daemon.listeners.tlsfiles import check_tls_files
 from mqcd.daemon.server import Server
 from mqcd.daemon.shards.role import Role
 from mqcd.daemon.shards.supervisor import stops
+from mqcd.daemon.stopping import CUT_OFF_SECONDS
 from mqcd.net.clock import SystemClock
 from mqcd.net.systemd import ALONE, Manager, Notifier
 from mqcd.ops.audit.audit import directories as audit_directories
@@ -55,7 +56,6 @@ _GC_THRESHOLDS = 5_000, 4
 generation. Mail under way is thousands of objects without cycles: at the default of 700 collections take 5
 percent of the time, at 2000 3 percent, here a thousandth. More would save nothing, and all mail waits for a
 collection: at 20,000 and 10 one took 10 to 60 ms while a queue grew."""
-CUT_OFF_SECONDS = 9.9
 _POOL_THREADS = 4
 _WATCHDOG = "the service manager's watchdog"
 

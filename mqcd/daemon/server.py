@@ -1,10 +1,9 @@
 """One server: every part made and wired, and the order in which they start, reload and stop.
 
 Start: bind all ports without serving them; the caller drops privileges; listen (the doors answer 4xx, /readyz
-503); `open` lists the steps that follow, and `stop` those of a stop, each with the reason for its place. In a
-stop each wait for mail, reports, the queue or the audit log has a limit. Other steps (tasks to be cancelled,
-ports, processes beside the server) have none here: if one hangs, `host.cutter` ends the process. What is cut
-off is what a crash would have left: the next start recovers it.
+503); `open` lists the steps that follow, and `stop` those of a stop, each with the reason for its place;
+`stopping` says how long they may last. What is cut off is what a crash would have left: the next start
+recovers it.
 
 Settings read: all. A start raises ConfigError (an address that cannot be bound, with its place in the file),
 StoreBusy, StoreDamaged; `stop` then stops what was started.
@@ -51,6 +50,7 @@ from mqcd.daemon.observers import Observers
 from mqcd.daemon.places import CONTROL, place_of
 from mqcd.daemon.ports import Ports
 from mqcd.daemon.shards.role import Role
+from mqcd.daemon.stopping import AUDIT, GRACE_MS, LIMITS, MAIL, MAILDROP, QUEUE, REPORTS, STOP_MS
 from mqcd.daemon.storing import make_store
 from mqcd.net.resolver import DnsResolver
 from mqcd.ops.log.log import Log
@@ -59,31 +59,19 @@ from mqcd.report.task import ReportTask
 
 log = logging.getLogger("mqcd.daemon")
 
-STOP_MS = 9_700
-"""How long a stop takes at most."""
-GRACE_MS = 8_000
-"""How long of that it waits for attempts and commits under way."""
-_SETTLE_MS = 1_100
-"""How long it then waits for the last verdicts to be recorded."""
-_REPORT_MS = 300
-"""How long it then waits for reports to be recorded."""
-_AUDIT_SECONDS = 0.1
-"""How long it then waits for the audit logs, if their disk is stuck."""
-
 _STOPPING = "stopping"
 _READ_ONLY = Reply(code=451, status="4.3.2", text="This queue is read-only, try again later")
-_REPORTS, _LAG, _LOG = "the reporting task", "the loop's watch", "the log"
+_LAG, _LOG = "the loop's watch", "the log"
 _RESOURCES = "the watch for memory and storage"
 _ADVICE = "the watch for advice"
 _BATCHES, _GRACES = "operators' actions", "the end of removals"
 _RULES = "the watch for rules"
 _LOSSY = "the log of refusals and connections"
-_MAILDROP = "the maildrop"
 _COMPANIONS = "processes beside the server"
 
 
 class Server:
-    """Made, then `bind`, `listen`, `open`, and at the end `stop`; each once, in this order."""
+    """Made, then `bind`, `listen`, `open`, each once and in this order; `stop` after any of them."""
 
     _companions_end: asyncio.Future[None] | None = None
     """Done when the processes beside the server have ended; None before a stop."""
@@ -293,11 +281,11 @@ class Server:
     async def _open_maildrop(self) -> None:
         if self.local is not None and self.local.serves:
             await self.local.maildrop.recover()
-            self.guard.spawn(_MAILDROP, self.local.maildrop.run())
+            self.guard.spawn(MAILDROP, self.local.maildrop.run())
 
     async def _begin_tasks(self) -> None:
         self.rules.effects.started = True
-        self.guard.spawn(_REPORTS, self._reports.run())
+        self.guard.spawn(REPORTS, self._reports.run())
         self.guard.spawn(_RESOURCES, watch(self._shared.load, self.store.refusing, self._clock))
         self.guard.spawn(_ADVICE, self._adviser.run())
         if not self.settings.queue.read_only:
@@ -358,7 +346,8 @@ class Server:
     # ------------------------------------------------------------ stop
 
     async def stop(self) -> None:
-        """Stop everything, in order, also when only some of it was started. Twice is harmless."""
+        """Stop everything, in order, also when only some of it was started. A second call has no effect, and
+        does not wait."""
         if self._state == _STOPPING:
             return
         self._stop_begun = self._clock.monotonic()
@@ -400,31 +389,34 @@ class Server:
     async def _stop_mail(self) -> None:
         doors = [door.stop(GRACE_MS) for door in self._all_doors]
         stopping = asyncio.gather(self.deliverer.stop(GRACE_MS), *doors)
-        await within(self._clock, GRACE_MS + _SETTLE_MS, "mail in and out", stopping)
+        await self._await_part(MAIL, stopping)
 
     async def _stop_batches(self) -> None:
         for name in (_RULES, _BATCHES, _GRACES):
             await self.guard.end(name)
 
     async def _stop_maildrop(self) -> None:
-        await within(self._clock, _REPORT_MS, _MAILDROP, self.guard.ended(_MAILDROP))
-        await self.guard.end(_MAILDROP)
+        await self._await_part(MAILDROP, self.guard.ended(MAILDROP))
+        await self.guard.end(MAILDROP)
 
     async def _stop_reports(self) -> None:
         self._reports.stop()
-        await within(self._clock, _REPORT_MS, "reports", self.guard.ended(_REPORTS))
-        await self.guard.end(_REPORTS)
+        await self._await_part(REPORTS, self.guard.ended(REPORTS))
+        await self.guard.end(REPORTS)
 
     async def _close_queue(self) -> None:
         self._opened = False
-        left = STOP_MS - (self._clock.monotonic() - self._stop_begun)
         self._observers.lossy.stop()
-        closing = asyncio.gather(self.store.close(), self.guard.ended(_LOSSY))
-        await within(self._clock, left, "the queue", closing)
+        left = STOP_MS - LIMITS[AUDIT] - (self._clock.monotonic() - self._stop_begun)
+        await self._await_part(QUEUE, asyncio.gather(self.store.close(), self.guard.ended(_LOSSY)), left)
+
+    async def _await_part(self, part: str, work: Awaitable[object], left: int = 0) -> None:
+        """Give a part its time, or all that is `left`, ms, where that is more."""
+        await within(self._clock, max(LIMITS[part], left), part, work)
 
     async def _close_logs(self) -> None:
         self.keeping.close()
-        self._observers.audit.close(_AUDIT_SECONDS)
+        self._observers.audit.close(LIMITS[AUDIT] / 1000)
 
     async def _close_ports(self) -> None:
         if self._companions_end is not None:

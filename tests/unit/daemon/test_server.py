@@ -13,16 +13,20 @@ import pytest
 
 from mqcd.core.errors import ConfigError
 from mqcd.core.events import Verb
+from mqcd.core.ports import Clock
 from mqcd.daemon.server import Server
+from mqcd.daemon.stopping import CUT_OFF_SECONDS, GRACE_MS, LIMITS, MAIL, MAILDROP, REPORTS, STOP_MS
+from mqcd.deliver.service import SETTLE_GRACE_MS
 from mqcd.net.clock import SystemClock
 from mqcd.ops.log.log import Log
+from tests.fakes.clock import FakeClock
 from tests.unit.daemon.support import Running, arrived, fetch, running, settings_of, write_conf
 
 
-def bare_server(directory: Path, **changes: str) -> Server:
+def bare_server(directory: Path, clock: Clock | None = None, **changes: str) -> Server:
     """One that was made, and no more."""
     settings = settings_of(write_conf(directory, **changes))
-    clock = SystemClock()
+    clock = clock or SystemClock()
     return Server(settings, clock=clock, log_to=Log(clock, io.StringIO(), settings.ops.log))
 
 
@@ -160,6 +164,32 @@ async def test_a_stop_ends_its_parts_in_order(tmp_path: Path) -> None:
         assert events[-2:] == ["stopping", "stopped"]
         assert "did not stop" not in house.log.getvalue()
         await house.server.stop()
+
+
+async def test_the_queue_has_time_to_close_when_all_else_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, closed = FakeClock(), list[int]()
+    server = bare_server(tmp_path, clock)
+
+    async def hang(_grace: int = 0) -> None:
+        await asyncio.Event().wait()
+
+    async def close() -> None:
+        await clock.sleep(500)
+        closed.append(clock.monotonic())
+
+    monkeypatch.setattr(server.deliverer, "stop", hang)
+    monkeypatch.setattr(server.store, "close", close)
+    server.guard.spawn(MAILDROP, hang())
+    server.guard.spawn(REPORTS, hang())
+    stop = asyncio.ensure_future(server.stop())
+    while not stop.done():
+        clock.advance(clock.next_wake() or 0)
+        await asyncio.sleep(0)
+    assert closed
+    assert LIMITS[MAIL] > GRACE_MS + SETTLE_GRACE_MS
+    assert clock.monotonic() <= STOP_MS < CUT_OFF_SECONDS * 1000
 
 
 async def test_a_port_that_is_taken_names_the_line(tmp_path: Path) -> None:
