@@ -1,9 +1,9 @@
 """The process around the server: event loop, signals, exit code.
 
 * SIGTERM and SIGINT stop the server; a second one changes nothing, the stop is under way.
-* SIGHUP reads the configuration again, in a thread: mail does not wait for it. One with errors is refused,
-  with all of them in the log, and the old one stays. What changed, and what of it needs a restart, is in
-  the log.
+* SIGHUP, also during the start, reads the configuration again, in a thread: mail does not wait for it. One
+  with errors is refused, with all of them in the log, and the old one stays. What changed, and what of it
+  needs a restart, is in the log.
 * Exit code 0 after a stop that was asked for, 1 when the server could not start or a part of it failed:
   a supervisor should start it again then.
 * A stop that hangs is cut off after CUT_OFF_SECONDS. That loses nothing: stopping is crashing politely.
@@ -135,9 +135,10 @@ class Process:
         self._conf = conf
         self._identity = identity or SystemIdentity()
         self._stop = asyncio.Event()
+        """Set when the server is to stop, and from the beginning of every stop on."""
         self._server: Server | None = None
-        self._reloads_asked = 0
-        """Reloads that were asked for and are not done; the first is under way."""
+        self._reload_asked = False
+        """Whether the configuration is to be read, again if `_reloading` reads it now."""
         self._reloading: asyncio.Future[None] | None = None
         self._cutter: Cutter | None = None
         self._clock = SystemClock()
@@ -185,6 +186,7 @@ class Process:
         code = await self._start(server, settings)
         if code == 0 or self._stop.is_set():
             code = await self._until_stopped(server)
+        self._stop.set()
         self._manager.notifier.stopping()
         cutter.arm(code)
         await server.stop()
@@ -278,26 +280,26 @@ class Process:
     def _on_reload_signal(self) -> None:
         if self._server is None or self._stop.is_set():
             return
-        self._reloads_asked += 1
-        if self._reloads_asked == 1:
+        self._reload_asked = True
+        if self._reloading is None or self._reloading.done():
             self._reloading = asyncio.ensure_future(self._reload(self._server))
 
     async def _reload(self, server: Server) -> None:
-        """Read the configuration; once more if that was asked for meanwhile."""
-        while self._reloads_asked and not self._stop.is_set():
-            self._reloads_asked = 1
+        """Read the configuration and take it over; once more if that was asked for meanwhile."""
+        while self._reload_asked and not self._stop.is_set():
+            self._reload_asked = False
+            fault = "the configuration cannot be read, the old one stays"
             try:
                 loaded, tls = await in_daemon_thread(lambda: self._load_all(server), "configuration")
+                fault = "the new configuration is in effect in part, a restart applies the rest"
+                if not self._stop.is_set():
+                    self._take_over(server, loaded, tls)
             except BadConfiguration as error:
                 for line in str(error).split("\n"):
                     log.error("%s", line)
                 log.error("SIGHUP: the new configuration has errors; the old one stays")
             except Exception as error:
-                log.error("SIGHUP: the configuration cannot be read, the old one stays", exc_info=error)
-            else:
-                if not self._stop.is_set():
-                    self._take_over(server, loaded, tls)
-            self._reloads_asked -= 1
+                log.error("SIGHUP: %s", fault, exc_info=error)
 
     def _load_all(self, server: Server) -> tuple[Loaded, Tls]:
         """The configuration; its TLS files, filters and users are tried. Raises BadConfiguration."""

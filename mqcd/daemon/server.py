@@ -310,18 +310,34 @@ class Server:
 
     def reload(self, settings: Settings, tls: Tls | None = None) -> Changes:
         """Apply what can change now, `tls` for its listeners; returns what was applied and what needs a
-        restart."""
-        self.tls.use(tls or {})
+        restart.
+
+        Before `open` the parts keep the settings and open with them; in a stop nothing is applied. No step
+        waits, so that no mail passes between two of them.
+        """
         changes = compare(self.settings, settings)
+        if self._state == _STOPPING:
+            waits = (*changes.applied, *changes.needs_restart)
+            return Changes(settings=self.settings, applied=(), needs_restart=waits)
         self.settings = changes.settings
-        self._log.reload(self.settings.ops.log)
-        self._batches.grace_ms = self.settings.queue.grace
-        self._batches.longest_ms = schedule_of(self.settings).longest
-        self.deliverer.rule(tuple(self.rules.book.rules.values()), self._batches.grace_ms)
-        self._ports.reload(self.settings)
-        self._observers.audit.reload(self.settings.deliver, self.settings.report)
-        self._reports.reload(self.settings.report)
-        self._advised(self._adviser.advice)
+        steps: Sequence[Callable[[], None]] = (
+            # First: what the others log goes by it.
+            lambda: self._log.reload(self.settings.ops.log),
+            # Before the doors, which read <ssl> again.
+            lambda: self.tls.use(tls or {}),
+            lambda: self._ports.reload(self.settings),
+            lambda: self._observers.audit.reload(self.settings.deliver, self.settings.report),
+            lambda: self._reports.reload(self.settings.report),
+            # Operators' actions, queue and delivery, by settings and advice together.
+            lambda: self._advised(self._adviser.advice),
+            # Last: what they let in, all the others are ready for.
+            self._reload_doors,
+        )
+        for step in steps:
+            step()
+        return changes
+
+    def _reload_doors(self) -> None:
         if self.local is not None:
             self.local.reload(self.settings)
         for door, listener in zip(self.doors, self.settings.submit.listeners, strict=True):
@@ -329,11 +345,13 @@ class Server:
                 door.reload(listener.server, listener.ssl)
             door.assign(self.settings.deliver.zones)
             door.look_at_files()
-        return changes
 
     def _advised(self, advice: Advice) -> None:
         """Apply this advice and the current settings."""
         schedule = schedule_of(self.settings, advice.shapings)
+        self._batches.grace_ms = self.settings.queue.grace
+        self._batches.longest_ms = schedule_of(self.settings).longest
+        self.deliverer.rule(tuple(self.rules.book.rules.values()), self._batches.grace_ms)
         self.deliverer.reload(self.settings.deliver, schedule)
         self.store.reload(schedule, retention_of(self.settings))
         self._hold(self._held)
@@ -360,7 +378,7 @@ class Server:
             # Together: each may last for all of the grace.
             self._stop_mail,
             # The next start carries on what is left of them.
-            self._stop_batches,
+            lambda: self.guard.end(_RULES, _BATCHES, _GRACES),
             # Behind the doors: it waits for the answer to its last file.
             self._stop_maildrop,
             # When no session is left that could use what the doors share.
@@ -388,12 +406,7 @@ class Server:
 
     async def _stop_mail(self) -> None:
         doors = [door.stop(GRACE_MS) for door in self._all_doors]
-        stopping = asyncio.gather(self.deliverer.stop(GRACE_MS), *doors)
-        await self._await_part(MAIL, stopping)
-
-    async def _stop_batches(self) -> None:
-        for name in (_RULES, _BATCHES, _GRACES):
-            await self.guard.end(name)
+        await self._await_part(MAIL, asyncio.gather(self.deliverer.stop(GRACE_MS), *doors))
 
     async def _stop_maildrop(self) -> None:
         await self._await_part(MAILDROP, self.guard.ended(MAILDROP))
@@ -424,8 +437,7 @@ class Server:
         await self._ports.close()
 
     async def _stop_watches(self) -> None:
-        for name in (_ADVICE, _RESOURCES, _LAG):
-            await self.guard.end(name)
+        await self.guard.end(_ADVICE, _RESOURCES, _LAG)
         self._log_event("stopped")
         self._log.stop()
         await self.guard.ended(_LOG)

@@ -51,10 +51,9 @@ class Guard:
         if task is not None:
             await asyncio.wait([task])
 
-    async def end(self, name: str) -> None:
-        """Cancel a task that has no end of its own, and wait for it."""
-        task = self._tasks.get(name)
-        if task is not None:
+    async def end(self, *names: str) -> None:
+        """Cancel tasks that have no end of their own, and wait for each."""
+        for task in filter(None, map(self._tasks.get, names)):
             task.cancel()
             await asyncio.wait([task])
 

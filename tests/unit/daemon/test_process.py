@@ -14,9 +14,11 @@ import pytest
 
 from mqcd.config.load import Loaded, load
 from mqcd.config.problems import BadConfiguration
+from mqcd.config.settings import Settings
 from mqcd.daemon.host.loop import loop_factory
 from mqcd.daemon.host.privileges import SystemIdentity
 from mqcd.daemon.process import Process
+from mqcd.daemon.server import Server
 from mqcd.daemon.start import run
 from tests.e2e.kit.waiting import poll
 from tests.unit.daemon.support import write_conf
@@ -126,6 +128,47 @@ async def test_sighup_takes_new_settings_and_refuses_wrong_ones(tmp_path: Path) 
     os.kill(os.getpid(), signal.SIGHUP)
     said = await log.until("the old one stays")
     assert "mqcd.xml:5: mta/queue/retry_delays" in said
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await main == 0
+
+
+async def test_sighup_before_the_open_counts_and_so_do_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = write_conf(tmp_path)
+    log, main = begin(conf)
+    opens = Server.open
+
+    async def open_late(server: Server) -> None:
+        write_conf(tmp_path, retry_delays="5m")
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert "SIGHUP: took over: mta/queue/retry_delays" in await log.until("SIGHUP")
+        await opens(server)
+
+    monkeypatch.setattr(Server, "open", open_late)
+    await log.until("event=ready")
+    write_conf(tmp_path, retry_delays="6m")
+    os.kill(os.getpid(), signal.SIGHUP)
+    await log.until("SIGHUP: took over: mta/queue/retry_delays")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await main == 0
+
+
+async def test_a_reload_that_fails_does_not_prevent_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, main = begin(write_conf(tmp_path))
+    await log.until("event=ready")
+
+    def fail(_server: Server, _settings: Settings, _tls: object) -> None:
+        raise RuntimeError("a mistake")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Server, "reload", fail)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert "in effect in part" in await log.until("a mistake")
+    os.kill(os.getpid(), signal.SIGHUP)
+    await log.until("no setting has changed")
     os.kill(os.getpid(), signal.SIGTERM)
     assert await main == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import re
 import smtplib
 import socket
@@ -261,6 +262,18 @@ async def test_a_reload_changes_the_relay_the_delays_and_the_log(tmp_path: Path)
         await arrived(other.sink, 1)
         assert house.arrived == []
         assert "event=accepted" not in house.log.getvalue()
+
+
+async def test_a_reload_takes_effect_at_the_open_and_not_in_a_stop(tmp_path: Path) -> None:
+    delays = "mta/queue/retry_delays"
+    async with running(tmp_path, bind_only=True) as house:
+        sink = str(house.sink.port)
+        assert await reload(house, tmp_path, sink=sink, retry_delays="5m") == ((delays,), ())
+        await house.server.open()
+        explained = json.loads((await house.get("/v1/explain?q=a@example.com"))[1])
+        assert explained["schedule"]["retry_delays_ms"] == [300_000]
+        await house.server.stop()
+        assert await reload(house, tmp_path, sink=sink, retry_delays="6m") == ((), (delays,))
 
 
 async def test_what_needs_a_restart_is_said_at_every_reload(tmp_path: Path) -> None:
