@@ -350,7 +350,7 @@ class Server:
         """Apply this advice and the current settings."""
         schedule = schedule_of(self.settings, advice.shapings)
         self._batches.grace_ms = self.settings.queue.grace
-        self._batches.longest_ms = schedule_of(self.settings).longest
+        self._batches.longest_ms = schedule.longest
         self.deliverer.rule(tuple(self.rules.book.rules.values()), self._batches.grace_ms)
         self.deliverer.reload(self.settings.deliver, schedule)
         self.store.reload(schedule, retention_of(self.settings))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import smtplib
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from mqcd.core.model import Bounced, Phase
 from mqcd.daemon.advised import LOOK_MS, Adviser
 from mqcd.daemon.derived import schedule_of, suppressions_of
 from mqcd.eventlog.pseudonyms import Pseudonyms
+from mqcd.net.clock import SystemClock
 from tests.fakes.clock import START_MS, FakeClock
 from tests.unit.daemon.support import arrived, running, settings_of, write_conf
 
@@ -121,8 +124,6 @@ async def test_a_wrong_file_is_reported_once_and_changes_nothing(
 
 
 async def test_it_looks_every_two_seconds(tmp_path: Path) -> None:
-    import asyncio
-
     taken = Taken(tmp_path)
     task = asyncio.ensure_future(taken.adviser.run())
     put(tmp_path, suppression(GONE))
@@ -200,3 +201,13 @@ async def test_a_destination_is_shaped(tmp_path: Path) -> None:
         assert (limits["maxserverconnections"], limits["rate"], limits["advice"]) == (3, "5/s", "d-1")
         other = json.loads((await house.get("/v1/explain?q=a@example.org"))[1].splitlines()[0])
         assert other["limits"]["advice"] is None
+
+
+async def test_mail_can_be_put_off_by_as_much_as_advice_says(tmp_path: Path) -> None:
+    put(tmp_path / "advice", shaping(retry_delays=(DAY,)))
+    advice = f"<advice><rootpath>{tmp_path}/advice</rootpath></advice>"
+    async with running(tmp_path, ops_more=advice) as house:
+        house.server.reload(house.server.settings)
+        fields = {"action": "reschedule", "until": SystemClock().now() + DAY // 2, "dry_run": True}
+        answer = await asyncio.to_thread(house.control.post, "/v1/batch", fields, 60)
+        assert answer[0] == HTTPStatus.OK, answer
