@@ -1,7 +1,8 @@
 """The ports of the server: what its parts expect of store, clock, DNS, network and observers.
 
-Each port names its errors. Every port has a real part and an honest fake in tests/fakes. Parts above the
-queue know it only through `QueueStore`.
+Each port names its errors. Parts above the queue know it only through `QueueStore`, the daemon through
+`daemon.storing.ServedStore`, which has more. Clock, store, resolver, network and observer have honest fakes
+in tests/fakes; tests use the real `Tokens` and `UsedRates`, which need nothing outside the process.
 """
 
 from __future__ import annotations
@@ -221,7 +222,10 @@ class QueueStore(MailTaker, Protocol):
         """What each area holds, without a scan. All areas are present."""
 
     def next_due(self) -> int | None:
-        """When the next unclaimed recipient becomes due, ms (0 = already); None when there is none."""
+        """When `claim` gives the next recipient, ms (0 = now); None when none waits.
+
+        Bounces and removals have claims of their own, and do not count.
+        """
 
     def may_expire(self) -> bool:
         """Whether mail may expire; not while the wall clock is in doubt (see `core.clockwatch`)."""

@@ -105,6 +105,6 @@ EVENTS = spark_schema(ARROW)
 DAMAGED = ("file", "damage", "raw")
 """Columns of lines that cannot be read."""
 EVENT_FIELDS = tuple(name for name in ARROW.names if name not in ("damage", "raw"))
-"""Columns that can be null."""
+"""Columns of lines that can be read."""
 NEVER = "1970-01-01"
 """The day of lines that cannot be read."""

@@ -3,7 +3,7 @@
 | container | entries | order | popped by |
 |---|---|---|---|
 | `_fresh` | new mail | arrival, tenants in turn | `pop_new`; `pop_extra` after `_urgent` |
-| `_urgent` | new mail, priority above 0, this run | likewise | `pop_urgent`; `pop_new` after `_fresh` |
+| `_urgent` | that of a priority above 0, until claimed | likewise | `pop_urgent`; `pop_new` after `_fresh` |
 | `_mail` | other mail | due time, tenants in turn | `pop_due` |
 | `_passed_over` | mail whose destination takes none now | the domain's time | `pop_due`, `pop_aged` |
 | `_bounces` | bounces to report on | arrival | `pop_bounce` |
@@ -12,7 +12,8 @@
 | `_held` | mail held for its domain, by domain | arrival | `pop_held` |
 | `_held_ends` | the same entries once more | when they are held no longer | `pop_held_end` |
 
-Held mail without an end is in none: batches alone find it. An item that no longer agrees with its entry,
+Urgent mail that is given back, thawed or found by a start is in `_fresh`: entries know no priority. Held mail
+without an end is in none: batches alone find it. An item that no longer agrees with its entry,
 which may have been popped elsewhere, is dropped when it comes up: see `rows`.
 """
 
