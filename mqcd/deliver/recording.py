@@ -3,7 +3,7 @@
 Connections do not wait for a verdict to be durable; how many may be on their way is bounded
 (`MAX_OUTSTANDING`, see `Recorder.room`). While the store cannot record (StoreUnavailable) the work is kept
 and tried again every `RETRY_MS`, and nothing new may be started while it is `paused`: no verdict is lost
-and no recipient is tried twice for want of one.
+and no recipient is tried twice for want of one. A verdict is not recorded before the begin of its attempt.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from mqcd.core.errors import StoreUnavailable
+from mqcd.core.errors import MessageTaken, StoreUnavailable
 from mqcd.core.model import Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.deliver.health.suspects import Suspects
@@ -55,11 +56,18 @@ class _Work:
     def perform(self, store: QueueStore) -> Awaitable[None]:
         if self.recipients:
             return store.park(self.recipients, self.until)
-        if self.begin:
-            begun = asyncio.ensure_future(store.begin(self.all, self.begin))
-            # The settle behind it fails too, and is the one that is tried again.
-            begun.add_done_callback(lambda future: future.cancelled() or future.exception())
-            self.begin = ""
+        return self._begin_and_settle(store) if self.begin else self._settle(store)
+
+    async def _begin_and_settle(self, store: QueueStore) -> None:
+        """One after the other: a journal that fails refuses the begin, but takes the verdict, to write it
+        later."""
+        # Of a message that is not this server's any more, the settle ends the claims.
+        with suppress(MessageTaken):
+            await store.begin(self.all, self.begin)
+        self.begin = ""
+        await self._settle(store)
+
+    def _settle(self, store: QueueStore) -> Awaitable[None]:
         if self.reports is not None:
             return _reporting(store, self.settlements, self.reports)
         return store.settle(self.settlements)
