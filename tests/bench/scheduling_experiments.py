@@ -50,8 +50,14 @@ class Fifo(LaneTable):
     def room(self) -> int:
         return self._room - self.active
 
-    def skip(self, now: int, wall: int = 0, barred: Mapping[str, int] = NOBODY) -> Skip:
-        return Skip({}, {}, {}, {}, now, wall)
+    def skip(
+        self,
+        now: int,
+        wall: int = 0,
+        barred: Mapping[str, int] = NOBODY,
+        spared: Callable[[str], bool] | None = None,
+    ) -> Skip:
+        return Skip((), (), {}, {}, spared, now, wall)
 
     def next_wake(self, now: int) -> int | None:
         return None

@@ -45,23 +45,19 @@ class Skip(Mapping[str, int]):
         dead: Collection[Lane],
         homes: Mapping[str, Lane],
         barred: Mapping[str, int],
+        spared: Callable[[str], bool] | None,
         now: int,
         wall: int,
     ) -> None:
-        """`homes`: by domain, the lane that all its mail goes by. `barred`: until when, wall time; `now` is
-        monotonic."""
+        """`homes`: by domain, the lane that all its mail goes by. `barred`: until when, wall time. `spared`:
+        the domains that dead lanes do not have passed over. `now` is monotonic."""
         self._resting = resting
         self._dead = dead
         self._lane_of = homes
         self._barred = barred
         self._now = now
         self._from = wall
-        self._spared: Callable[[str], bool] | None = None
-
-    def but(self, spared: Callable[[str], bool]) -> Skip:
-        """The same without these domains of dead lanes."""
         self._spared = spared
-        return self
 
     def __getitem__(self, domain: str) -> int:
         if until := self.get(domain, 0):
@@ -165,9 +161,11 @@ class Passing:
         for domain in lane.domains:
             self._lane_of.pop(domain, None)
 
-    def skip(self, now: int, wall: int, barred: Mapping[str, int]) -> Skip:
+    def skip(
+        self, now: int, wall: int, barred: Mapping[str, int], spared: Callable[[str], bool] | None
+    ) -> Skip:
         """Domains that claims pass over, and until when; see `LaneTable.skip`."""
-        return Skip(self._resting, self._dead, self._lane_of, barred, now, wall)
+        return Skip(self._resting, self._dead, self._lane_of, barred, spared, now, wall)
 
     @property
     def resting(self) -> Collection[Lane]:

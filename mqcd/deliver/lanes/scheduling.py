@@ -37,6 +37,7 @@ Times are ms; `now` is monotonic here, parking times are handed out relative (`a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from mqcd.core.model import Recipient
 from mqcd.core.smtp.reply import Reply
@@ -126,10 +127,16 @@ class LaneTable:
         most = self._bounds.queuecache
         return Places(self.shares, self.active, most, full=not self.room(), takes_few=skip.takes_few)
 
-    def skip(self, now: int, wall: int = 0, barred: Mapping[str, int] = NOBODY) -> Skip:
-        """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`. Call
-        `renew_rests` first."""
-        return self.passing.skip(now, wall, barred)
+    def skip(
+        self,
+        now: int,
+        wall: int = 0,
+        barred: Mapping[str, int] = NOBODY,
+        spared: Callable[[str], bool] | None = None,
+    ) -> Skip:
+        """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`, and
+        dead destinations of those `spared` do not matter. Call `renew_rests` first."""
+        return self.passing.skip(now, wall, barred, spared)
 
     def next_wake(self, now: int) -> int | None:
         """In how many ms `dispatch` may start something without another event; None = it will not."""
@@ -399,15 +406,11 @@ class LaneTable:
 
     def cull(self, over: Callable[[Lane, Recipient], bool]) -> list[Give]:
         """Recipients to return after too long a wait inside; not the probe of a suspended lane."""
-        given: list[Give] = []
-        for lane in self._lanes.values():
-
-            def is_over(recipient: Recipient, lane: Lane = lane) -> bool:
-                return over(lane, recipient)
-
-            if gone := lane.queue.cull(is_over, spare_first=lane.suspended):
-                given.append(Give(recipients=gone, after=0, why=Why.SHARE, lane=lane))
-        return given
+        return [
+            Give(recipients=gone, after=0, why=Why.SHARE, lane=lane)
+            for lane in self._lanes.values()
+            if (gone := lane.queue.cull(partial(over, lane), spare_first=lane.suspended))
+        ]
 
     def withdraw(self, misplaced: Callable[[Recipient, Hop], bool]) -> list[Recipient]:
         """Remove and return the waiting recipients that are `misplaced` in their lanes."""

@@ -21,10 +21,11 @@ from mqcd.core.model import Area, Body, Bounced, Deferred, Expired, Phase, Verdi
 from mqcd.core.ports import MxHost
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import format_spid
+from mqcd.deliver.claiming.loop import CLAIMED_AT_ONCE
 from mqcd.deliver.connection.worker import SHORTAGE_MS
 from mqcd.deliver.lanes.lane import TRIAL_MS
 from mqcd.deliver.lanes.outside import FIRST_PROBE_MS
-from mqcd.deliver.service import CLAIMED_AT_ONCE, Deliverer
+from mqcd.deliver.service import Deliverer
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.dialer import FakeDialer, Peer
 from tests.fakes.resolver import FakeResolver

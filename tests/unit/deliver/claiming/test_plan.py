@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mqcd.deliver.claiming.plan import EMPTY_CLAIM_MS, MAX_SLEEP_MS, Plan
 from mqcd.deliver.lanes.decisions import STUCK_MS
-from mqcd.deliver.plan import EMPTY_CLAIM_MS, MAX_SLEEP_MS, Plan
 
 
 def test_a_claim_that_gave_nothing_is_not_repeated_at_once() -> None:

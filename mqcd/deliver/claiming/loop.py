@@ -1,0 +1,181 @@
+"""The loop of delivery: each turn claims due recipients, has them placed into lanes, and starts workers.
+
+| step of a turn | concerns | these recipients are then |
+|---|---|---|
+| `_relieve` | what is past its age limit; lanes that stand still in a full active set | settled; parked |
+| `_claim_held` | held mail of domains that are sent theirs now | in lanes, see `Placing` |
+| `_claim` | what is due, but for the domains that are passed over | the same |
+| | the same, where a stop or a pause came meanwhile | parked |
+| `Pool.dispatch` | what the lanes allow | at workers |
+
+* When a turn claims, and when the next turn comes, is decided in `plan`; `wake` has what wakes the loop.
+* A store that fails pauses delivery (see `Recorder`). After an internal error, which is logged, the next turn
+  comes in a second.
+* While an operator has paused delivery, what waits is parked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Recipient
+from mqcd.core.ports import QueueStore
+from mqcd.core.queueing.holding import HoldMode
+from mqcd.deliver.claiming.wake import Wake
+from mqcd.deliver.connection.pool import Pool
+from mqcd.deliver.held import Held
+from mqcd.deliver.lanes.lane import Why
+from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.patrol import Patrol
+from mqcd.deliver.placing import Placing
+from mqcd.deliver.recording import Recorder
+from mqcd.deliver.settling import Settling
+from mqcd.deliver.standing import Standing
+from mqcd.deliver.terms import Terms
+from mqcd.deliver.verdicts import is_late, is_over
+
+CLAIMED_AT_ONCE = 500
+"""Recipients of one claim: to read them, route them and perhaps give them back is one turn of the loop."""
+
+_log = logging.getLogger("mqcd.deliver")
+
+
+class Loop:
+    """One per deliverer. `start` once, `stop` once."""
+
+    def __init__(
+        self,
+        wake: Wake,
+        terms: Terms,
+        table: LaneTable,
+        store: QueueStore,
+        recorder: Recorder,
+        settling: Settling,
+        placing: Placing,
+        standing: Standing,
+        held: Held,
+        patrol: Patrol,
+        pool: Pool,
+    ) -> None:
+        self._wake = wake
+        self._plan = wake.plan
+        self._terms = terms
+        self._clock = terms.clock
+        self._table = table
+        self._store = store
+        self._recorder = recorder
+        self._settling = settling
+        self._placing = placing
+        self._standing = standing
+        self._held = held
+        self._patrol = patrol
+        self._pool = pool
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started."""
+        return self._task is not None
+
+    def start(self) -> None:
+        """Take the first turn at once."""
+        self._wake.kick()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Wait for the turn under way, the last one, as `terms.stopping` is set. It is not cancelled: a claim
+        must not leave recipients behind."""
+        if self._task is not None:
+            self._wake.kick()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            if self._terms.stopping:
+                return
+            try:
+                await self._turn()
+            except StoreUnavailable as error:
+                self._recorder.unavailable(error)
+            except Exception:
+                _log.exception("delivery loop failed, next turn in 1 s")
+                self._wake.sleep(self._plan.failed(self._clock.monotonic()))
+
+    async def _turn(self) -> None:
+        table = self._table
+        if self._recorder.paused:
+            return
+        if self._terms.halted:
+            # It rests in the store, where operators' actions reach it.
+            self._recorder.park(table.empty(), 0)
+            return
+        now = self._relieve()
+        if self._plan.claims(room := table.room(), now):
+            await self._claim(room, now)
+        if self._terms.rests:
+            return
+        self._pool.dispatch()
+        self._sleep_until_next()
+        self._wake.turned()
+
+    def _relieve(self) -> int:
+        """Give back what has waited too long; returns the time."""
+        self._patrol.walk()
+        now = self._clock.monotonic()
+        if self._plan.relieves(self._table.room(), now):
+            self._settling.give(*self._table.relieve(now))
+        return now
+
+    async def _claim(self, room: int, now: int) -> None:
+        """Claim at `now` for `room`; 0 = the active set is full, for tenants that hold little of it."""
+        table, wall = self._table, self._clock.now()
+        table.renew_rests(now)
+        skip = table.skip(now, wall, self._standing.barred, self._comes_to_rest)
+        self._plan.claiming(bool(skip))
+        if room and (held := await self._claim_held(room)):
+            self._wake.kick()
+            room = max(room - held, 1)
+        overdue = partial(self._overdue, wall) if skip.by_lanes else None
+        received_by = wall - self._terms.schedule.first_age
+        most, places = min(room, CLAIMED_AT_ONCE), table.places(skip)
+        claimed = await self._store.claim(most, wall, skip, overdue, received_by, places)
+        table.enter(claimed)
+        if self._terms.rests:
+            self._recorder.park(claimed, 0)
+            return
+        self._placing.place(self._held.ended(claimed))
+        due = self._store.next_due() if room else None
+        more = due is not None and due <= self._clock.now()
+        if self._plan.claimed(room, now, some=bool(claimed), due=more, refused=places.refused):
+            self._wake.kick()
+
+    async def _claim_held(self, room: int) -> int:
+        """Claim held mail that is sent now, for a quarter of the room; returns how many."""
+        claimed = await self._held.claim(min(room, CLAIMED_AT_ONCE) // 4 or 1)
+        self._table.enter(claimed)
+        self._placing.place(claimed)
+        return len(claimed)
+
+    def _comes_to_rest(self, domain: str) -> bool:
+        """Whether mail for a domain with a dead destination is claimed, to be held."""
+        return self._terms.schedule.holding.mode(domain) is HoldMode.ETRN
+
+    def _overdue(self, wall: int, recipient: Recipient) -> bool:
+        """Whether a passed-over recipient has reached its age limit, or its sender is due a warning."""
+        if self._standing.barred.get(recipient.lane_key, 0) > wall:
+            return False
+        schedule = self._terms.schedule
+        why = Why.DEAD if self._table.passing.is_dead(recipient.lane_key) else Why.SHARE
+        over = is_over(recipient, schedule, why, wall, self._terms.uptime)
+        return over or is_late(recipient, schedule, wall)
+
+    def _sleep_until_next(self) -> None:
+        clock, table = self._clock, self._table
+        now = clock.monotonic()
+        due = self._store.next_due() if table.room() and not self._wake.called else None
+        due_in = None if due is None else due - clock.now()
+        self._wake.sleep(self._plan.sleep(now, due_in, table.next_wake(now), self._patrol.wait()))
