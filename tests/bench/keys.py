@@ -215,7 +215,7 @@ def memory(root: Path) -> dict[str, float]:
     assert file is not None
     del records, task
     before = resident()
-    opened = OpenFile.open(Disk(), root, file, prints=True)
+    opened = OpenFile.open(Disk(), root, file)
     of_file = (resident() - before) / FILED
     assert opened.perhaps(name(1), keys.top_of(name(1)))
     return {"octets_live": of_live, "octets_filed": of_file}

@@ -18,6 +18,7 @@ import struct
 import sys
 import zlib
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -31,9 +32,10 @@ LATEST = 0xFFFFFFFF
 """The latest time that a record can hold, s: in 2106."""
 _LAST = struct.Struct("<I")
 _USE = struct.Struct("<QII")
-_AT = struct.Struct("<I")
-_AT_OFFSET = 32
+_AT = struct.Struct("<32xI4x")
 _LAST_OFFSET = 36
+_SOUND = 0x2144DF1C
+"""The CRC of any octets that their own CRC follows."""
 _HEADER = struct.Struct("<16sQII8x")
 HEADER = _HEADER.size
 _PART = 32
@@ -50,16 +52,9 @@ def pack_use(key: bytes, spid: int, at: int, segment: int) -> bytes:
     return key + _USE.pack(spid, min(at // 1000, LATEST), segment)
 
 
-def segment_of(records: bytes | bytearray, offset: int) -> int:
-    """The segment of the record at an offset, in memory."""
-    number: int = _LAST.unpack_from(records, offset + _LAST_OFFSET)[0]
-    return number
-
-
-def time_at(records: bytes | bytearray, offset: int) -> int:
-    """When the message of the record at an offset was accepted, s."""
-    at: int = _AT.unpack_from(records, offset + _AT_OFFSET)[0]
-    return at
+def times_of(records: bytes) -> list[int]:
+    """When the message of each record was accepted, s."""
+    return [at for (at,) in _AT.iter_unpack(records)]
 
 
 def find(records: bytes | bytearray, name: bytes) -> int:
@@ -83,7 +78,7 @@ def sealed(record: bytes) -> bytes:
 
 def sound(record: bytes) -> bool:
     """Whether a record of a file checks."""
-    return record[_LAST_OFFSET:] == _LAST.pack(zlib.crc32(record[:_LAST_OFFSET]))
+    return zlib.crc32(record) == _SOUND
 
 
 def split(records: bytes | bytearray) -> Iterable[bytes]:
@@ -113,12 +108,9 @@ def encode_file(records: Sequence[bytes]) -> list[bytes]:
     """The octets of a key file; `records` are sealed and sorted."""
     bits = max(len(records) // _PART, 1).bit_length() - 1
     shift = 32 - bits
-    counts = array("I", bytes(4 * ((1 << bits) + 1)))
-    for record in records:
-        counts[(int.from_bytes(record[:4], "big") >> shift) + 1] += 1
-    for part in range(1, len(counts)):
-        counts[part] += counts[part - 1]
-    index = _little(counts).tobytes()
+    firsts = ((part << shift).to_bytes(4, "big") for part in range(1 << bits))
+    starts = array("I", [*(bisect_left(records, first) for first in firsts), len(records)])
+    index = _little(starts).tobytes()
     head = _HEADER.pack(MAGIC, len(records), bits, 0)
     crc = zlib.crc32(index, zlib.crc32(head))
     return [_HEADER.pack(MAGIC, len(records), bits, crc), b"".join(records), index]

@@ -86,7 +86,9 @@ def write_keys(disk: Disk, task: WriteKeys) -> Written:
         good = [each for each in whole if keys.sound(each)]
         written.bad += len(whole) - len(good)
         records += good
-    kept = sorted(each for each in records if keys.time_at(each, 0) >= task.since)
+    records.sort()
+    times = keys.times_of(b"".join(records))
+    kept = [each for each, at in zip(records, times, strict=True) if at >= task.since]
     if not kept:
         return written
     name = f"{DIRECTORY}/K{task.segment}.keys"
@@ -96,8 +98,7 @@ def write_keys(disk: Disk, task: WriteKeys) -> Written:
     disk.write_temp(temp, keys.encode_file(kept))
     disk.rename(temp, path)
     disk.sync_dir(path.parent)
-    newest = max(keys.time_at(each, 0) for each in kept)
-    written.file = KeyFile(name=name, records=len(kept), newest=newest)
+    written.file = KeyFile(name=name, records=len(kept), newest=max(times))
     return written
 
 
@@ -108,8 +109,6 @@ class OpenFile:
         self._disk = disk
         self._fd = fd
         self._index = index
-        # Each new key asks each file: as attributes of its own they cost less.
-        self._shift, self._starts = index
         self._readers = 0
         self._closed = False
         self.state = state
@@ -117,7 +116,7 @@ class OpenFile:
         """b"" = memory has no room for them."""
 
     @classmethod
-    def open(cls, disk: Disk, queue_root: Path, state: KeyFile, *, prints: bool) -> OpenFile:
+    def open(cls, disk: Disk, queue_root: Path, state: KeyFile) -> OpenFile:
         """Blocks. Raises OSError, DecodeError."""
         fd = disk.open(queue_root / state.name, os.O_RDONLY)
         try:
@@ -126,7 +125,7 @@ class OpenFile:
             index = keys.decode_index(header, disk.pread(fd, size, HEADER + records * RECORD))
             made = bytearray()
             start, end = HEADER, HEADER + records * RECORD
-            while prints and start < end:
+            while start < end:
                 data = disk.pread(fd, min(end - start, RECORD << 13), start)
                 made += memoryview(data).cast("I")[NAME_OCTETS // _PRINT - 1 :: RECORD // _PRINT].tobytes()
                 start += len(data)
@@ -137,11 +136,9 @@ class OpenFile:
 
     def perhaps(self, name: bytes, top: int) -> bool:
         """Whether it may hold a name; `top` is the name's own, see `format.keys.top_of`."""
+        first, last = self._index.part(top)
         prints = self.prints
-        if not prints:
-            return True
-        part, starts = top >> self._shift, self._starts
-        return prints.find(name[-_PRINT:], starts[part] * _PRINT, starts[part + 1] * _PRINT) >= 0
+        return not prints or prints.find(name[-_PRINT:], first * _PRINT, last * _PRINT) >= 0
 
     async def find(self, executor: Executor, name: bytes) -> Used | None:
         """What it remembers of a name. Raises OSError."""

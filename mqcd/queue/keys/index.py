@@ -19,6 +19,7 @@ from mqcd.core.queueing.idempotency import Used
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.format import keys
 from mqcd.queue.keys.file import OpenFile, to_merge
+from mqcd.queue.keys.filter import Filter
 from mqcd.queue.keys.live import LiveKeys, Taken
 from mqcd.queue.keys.turns import Turn, take_turn
 from mqcd.queue.manifest.state import KeyFile
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 
 PRINTS_SHARE: Final = 4
 """The part of `memorybudget` that the prints of key files may take: one in so many."""
-_PRINT: Final = 4
 
 
 class Keys:
@@ -46,6 +46,8 @@ class Keys:
         self._turns: dict[bytes, Turn] = {}
         self._files: list[OpenFile] = []
         """The oldest first."""
+        self._filed = Filter()
+        """Of their names."""
         self.repeats = 0
         """Submissions that were answered as repeats."""
 
@@ -56,11 +58,8 @@ class Keys:
         name = key.name
         if name in self._turns or name in self.live.bucket(name):
             return None
-        if self._files:
-            top = keys.top_of(name)
-            for file in self._files:
-                if file.perhaps(name, top):
-                    return None
+        if self._files and self._filed.perhaps(name):
+            return None
         return Turn(self._turns, key)
 
     async def turn(self, key: Key) -> Turn | Used:
@@ -119,9 +118,12 @@ class Keys:
 
         Raises OSError, DecodeError.
         """
-        held = sum(len(file.prints) for file in self._files if file.state.name not in instead)
-        room = held + _PRINT * state.records <= self._room
-        return OpenFile.open(self._disk, self._queue_root, state, prints=room)
+        file = OpenFile.open(self._disk, self._queue_root, state)
+        self._filed.add(memoryview(file.prints).cast("I"), state.newest)
+        held = sum(len(each.prints) for each in self._files if each.state.name not in instead)
+        if held + len(file.prints) > self._room:
+            file.prints = b""
+        return file
 
     def to_merge(self, new: int) -> list[KeyFile]:
         """The files that are rewritten together with so many new keys."""
@@ -140,6 +142,7 @@ class Keys:
             file.close()
         if new is not None:
             self._files.append(new)
+        self._filed.expire(self.since())
 
     def close(self) -> None:
         """Close the files."""

@@ -7,6 +7,7 @@ bucket stand in the order of their segments, so those of an evacuated segment ar
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 
 from mqcd.core.queueing.idempotency import Used
 from mqcd.queue.format import keys
@@ -21,17 +22,13 @@ class LiveKeys:
     """Of one shard."""
 
     def __init__(self) -> None:
-        self._buckets: dict[int, bytearray] = {}
+        self._buckets: defaultdict[int, bytearray] = defaultdict(bytearray)
         """By the first twelve bits of the name; none is ever taken out."""
         self.count = 0
 
     def bucket(self, name: bytes) -> bytearray:
         """The records among which one of this name is, or will be. `name`: what begins with it will do."""
-        number = name[0] << 4 | name[1] >> 4
-        bucket = self._buckets.get(number)
-        if bucket is None:
-            bucket = self._buckets[number] = bytearray()
-        return bucket
+        return self._buckets[name[0] << 4 | name[1] >> 4]
 
     def add(self, record: bytes) -> None:
         """A key has been used, in the newest segment that holds one."""

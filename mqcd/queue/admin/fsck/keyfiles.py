@@ -37,7 +37,7 @@ def look_at_keys(disk: Disk, queue_root: Path, state: ManifestState, found: Find
 def _wrong_with(disk: Disk, queue_root: Path, file: KeyFile) -> str:
     """What is wrong with a file; "" = nothing."""
     try:
-        OpenFile.open(disk, queue_root, file, prints=False).close()
+        OpenFile.open(disk, queue_root, file).close()
         records = list(keys.records_of(disk.read_file(queue_root / file.name)))
     except OSError as error:
         return f"cannot be read: {error.strerror}: {file.records} idempotency keys"

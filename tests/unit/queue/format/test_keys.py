@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from contextlib import suppress
 
 import pytest
@@ -25,6 +26,11 @@ def packed(number: int, segment: int = 7) -> bytes:
     return keys.pack(name(number), DIGEST, number, 1000 + number, segment)
 
 
+def segments(records: bytes | bytearray) -> list[int]:
+    """In memory they stand at the end of each record."""
+    return [number for (number,) in struct.iter_unpack("<36xI", records)]
+
+
 def file_of(count: int) -> bytes:
     return b"".join(keys.encode_file(sorted(keys.sealed(packed(number)) for number in range(count))))
 
@@ -34,7 +40,7 @@ def test_a_record_says_what_was_packed() -> None:
     at = keys.find(records, name(2))
     assert at == RECORD
     assert keys.used_at(records, at) == Used(2, DIGEST, 1002)
-    assert (keys.segment_of(records, at), keys.time_at(records, at)) == (7, 1002)
+    assert (segments(records), keys.times_of(records)) == ([7, 7], [1001, 1002])
 
 
 def test_a_name_across_two_records_is_not_found() -> None:

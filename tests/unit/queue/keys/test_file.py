@@ -24,7 +24,7 @@ def written(root: Path, segment: int, numbers: range, merged: list[str], since: 
 
 
 async def uses(root: Path, file: KeyFile, numbers: range) -> list[Used | None]:
-    opened = OpenFile.open(Disk(), root, file, prints=True)
+    opened = OpenFile.open(Disk(), root, file)
     with ThreadPoolExecutor(1) as executor:
         found = [await opened.find(executor, name(number)) for number in numbers]
     opened.close()
@@ -91,13 +91,13 @@ def test_a_file_whose_index_is_damaged_is_refused(tmp_path: Path) -> None:
     data[HEADER + 100 * RECORD] ^= 1
     path.write_bytes(data)
     with pytest.raises(DecodeError):
-        OpenFile.open(Disk(), tmp_path, file, prints=True)
+        OpenFile.open(Disk(), tmp_path, file)
 
 
 def test_the_prints_say_which_names_may_be_there(tmp_path: Path) -> None:
     file = written(tmp_path, 1, range(20_000), [])
     assert file is not None
-    opened = OpenFile.open(Disk(), tmp_path, file, prints=True)
+    opened = OpenFile.open(Disk(), tmp_path, file)
     try:
         assert len(opened.prints) == 4 * 20_000
         assert all(opened.perhaps(name(number), keys.top_of(name(number))) for number in range(20_000))

@@ -6,7 +6,7 @@ from mqcd.core.queueing.idempotency import Used
 from mqcd.queue.format import keys
 from mqcd.queue.format.keys import RECORD
 from mqcd.queue.keys.live import LiveKeys
-from tests.unit.queue.format.test_keys import DIGEST, name, packed
+from tests.unit.queue.format.test_keys import DIGEST, name, packed, segments
 
 
 def filled(count: int) -> LiveKeys:
@@ -31,7 +31,7 @@ def test_the_keys_of_a_segment_are_taken_out() -> None:
     live = filled(9000)
     taken = live.until(1)
     records = taken.records
-    assert {keys.segment_of(records, at) for at in range(0, len(records), RECORD)} == {1}
+    assert set(segments(records)) == {1}
     assert len(records) == 3000 * RECORD
     live.add(packed(9000, 4))
     live.drop(taken)
