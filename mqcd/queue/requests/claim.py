@@ -1,16 +1,26 @@
-"""Claims: which recipients may be tried now.
+"""Claims: which recipients may be tried now, in which order.
 
-A claim takes half of its room from new mail and half from mail that has become due; what one side leaves, the
-other takes. On each side mail of several tenants takes turns, in clusters and in the journal. Clusters have
-the older mail and go first; of several tenants half of the places that are left go to the journal
-(`older_share`). Entries of the journal are claimed in memory alone. Records in clusters move into the journal
-first (`search`). A recipient whose domain is suspended is passed over: its entry waits in the domain's bucket
-(`memory.buckets`).
+A claim of new and due mail is filled in this order (`_Mail.mail`). Half of its room is for new mail and
+half for due mail; what one side leaves, the other takes:
 
-A claim ends when its room is full, when nothing is due, when it has passed over `PASSED_AT_ONCE` recipients,
-or when the journal takes no new work. One that has passed over so many, or leaves overdue recipients for the
-next, wakes the claimers. One that ends because the journal takes nothing wakes none: they are woken when the
-journal takes work again.
+| what | until this part of the room is full |
+|---|---|
+| overdue mail of domains whose suspension was renewed (`_ask`) | a quarter: `overdue_share` |
+| held mail at its end | a quarter: `ended_share` |
+| due mail | half of what is left: `due_share` |
+| new mail, urgent mail of it first | what is left |
+| due mail, overdue mail | what is left |
+| new mail of tenants that have further places | beyond the room |
+
+In each row clusters go before the journal, because they have the older mail, and tenants take turns. Of
+several tenants half of the places that are left goes to the journal (`older_share`). Records of clusters
+move into the journal first (`load`). A recipient whose domain is suspended is passed over (`passing`). How
+an entry is taken, and given back, is in `search`.
+
+A claim ends when its room is full, when nothing is due, when it has passed over `PASSED_AT_ONCE`
+recipients, or when the journal takes no new work. One that has passed over so many, or leaves overdue
+recipients for the next, wakes the claimers. One that ends because the journal takes nothing wakes none:
+they are woken when the journal takes work again.
 """
 
 from __future__ import annotations
@@ -22,7 +32,8 @@ from itertools import chain, zip_longest
 from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.turns import Places
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.search import Choice, Expiry, Overdue, Search, Skip, choose
+from mqcd.queue.requests.passing import NOTHING_EXPIRES, Expiry, Overdue, Skip
+from mqcd.queue.requests.search import Search
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry
 
@@ -30,8 +41,6 @@ ASKED_AT_ONCE = 50
 """Old recipients of suspended domains whose records one claim reads to see whether they are overdue."""
 _FOREVER = 1 << 62
 """A time at which all is due."""
-_NEVER = 0
-"""A `received_by` that no recipient meets."""
 
 
 class Claims:
@@ -60,7 +69,7 @@ class Claims:
             if not self._shard.may_claim:
                 return ()
             self._due_first = not self._due_first
-            expiry = Expiry(overdue, received_by) if overdue else None
+            expiry = Expiry(overdue, received_by) if overdue else NOTHING_EXPIRES
             search = _Mail(self._shard, now, skip, expiry, places)
             # Not in step with the odd place: a claim of one place would always have the same side's turn.
             search.older_first = self._older_first
@@ -221,34 +230,38 @@ class _Mail(Search):
 
     async def _due(self, most: int, found: list[JournalEntry]) -> None:
         offers, waiting, passing = self.shard.cluster_index.offers, self.shard.entries.waiting, self.passing
-        received_by = self.expiry.received_by if self.expiry is not None else _NEVER
         await self._in_turn(
             lambda: offers.first_due(self.now),
             offers.due_tenants(self.now),
-            lambda: waiting.pop_due(self.now, passing.skip, received_by),
+            lambda: waiting.pop_due(self.now, passing.skip, self.expiry.received_by),
             waiting.due_tenants(self.now),
             most,
             found,
         )
 
     async def _ask(self, most: int) -> None:
-        """Claim overdue recipients of domains whose suspension was renewed."""
+        """Claim overdue recipients of domains whose suspension was renewed. What is not claimed stays in its
+        bucket."""
         waiting, expiry = self.shard.entries.waiting, self.expiry
-        while expiry is not None and self._asks > 0 and len(self.found) < most:
+        if expiry is NOTHING_EXPIRES:
+            return
+        while self._asks > 0 and len(self.found) < most:
             entry = waiting.pop_aged(expiry.received_by)
             if entry is None:
                 return
             self._asks -= 1
-            choice = choose(await self.read(entry), expiry.overdue)
-            if choice is Choice.PASS_OVER or entry.state is not State.PASSED_OVER:
-                # It stays where it is. Or it was claimed by `entries`, or frozen, while its record was read.
+            recipient = await self.read(entry)
+            if entry.state is not State.PASSED_OVER:
+                # Meanwhile it was frozen, or `entries` claimed it and its record may be another one now.
                 entry.recipient, entry.raw = None, b""
-            elif choice is Choice.PUT_OFF:
-                self.release(entry)
-            else:
+            elif isinstance(recipient, int):
+                self.put_off(entry, recipient)
+            elif expiry.overdue(recipient):
                 entry.due = 0
                 entry.on(Event.CLAIM)
                 self.found.append(entry)
+            else:
+                entry.recipient, entry.raw = None, b""
 
 
 async def _find_bounces(search: Search, room: int) -> None:

@@ -1,0 +1,122 @@
+"""Loads records of clusters for a claim: they move into the journal, for only there they can be in flight.
+
+A load reads lines from a cluster's cursor on, in a thread. One TAKE frame has these lines and the cluster's
+new cursor; when it is durable, each line is an entry: claimed, passed over, or waiting for a later claim.
+What does not check of them goes to quarantine before. What a load leaves:
+
+| exit | cluster | records that were read |
+|---|---|---|
+| the frame is durable | begins behind them | entries |
+| the same, but the claim was cancelled | the same: it waits for the frame | entries that wait |
+| the journal takes nothing (False) | as it was | as they were |
+| the cluster is missing, or none of it can be read | offered no more until the next start | as they were |
+| its disk fails | offered no more for `RETRY_MS` | as they were |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.disk.durable import describe
+from mqcd.disk.waits import in_thread, uncancellable
+from mqcd.queue.clusters.quarantine import to_quarantine
+from mqcd.queue.clusters.reading import Taken, entry_of
+from mqcd.queue.format.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
+from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.requests.passing import Passing
+from mqcd.queue.wal.entry_states import Event
+from mqcd.queue.wal.segments import JournalEntry, Segment
+
+log = logging.getLogger(__name__)
+
+RETRY_MS = 10_000
+"""How long after a failure of the disk a read is tried again."""
+LOADED_AT_ONCE = 250
+"""Lines that one frame takes from a cluster: the loop places all of them in one turn."""
+
+
+class Loader:
+    """Loads records for one claim."""
+
+    def __init__(self, shard: Shard, now: int, passing: Passing) -> None:
+        self._shard = shard
+        self._now = now
+        self._passing = passing
+
+    async def load(self, name: str, room: int, found: list[JournalEntry]) -> bool:
+        """Move records of a cluster into the journal and add at most `room` claimed entries to `found`.
+
+        False when the journal takes nothing now.
+        """
+        shard = self._shard
+        passes = self._passing.left if self._passing.skip else 0
+        want = min(room + passes, LOADED_AT_ONCE, shard.journal.max_entries)
+        # The other half is for the heads of the entries, and a long last line.
+        most = shard.journal.frame_room // 2
+        try:
+            # A claim that is cancelled waits for the thread, or the next one would read beside it.
+            read, cluster = shard.cluster_index.reader.read, shard.cluster_index.to_read(name)
+            taken = await in_thread(shard.executor, read, *cluster, want, self._now, most)
+            for find in taken.finds:
+                await in_thread(shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find)
+        except (DecodeError, FileNotFoundError) as error:
+            log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)
+            shard.cluster_index.offers.set_aside(name)
+            return True
+        except OSError as error:
+            log.error("cluster %s cannot be read and will be tried again: %s", name, describe(error))
+            shard.cluster_index.offers.set_aside(name)
+            shard.later(RETRY_MS, lambda: self._bring_back(name))
+            return True
+        before = shard.cluster_index.clusters[name]
+        if not taken.lines and taken.state.cursor == before.cursor:
+            # After a crash a cluster's due time may be that of records that were taken from it.
+            shard.cluster_index.add(replace(before, due=taken.state.due))
+            return True
+        try:
+            await self._move(taken, room, found)
+        except StoreUnavailable:
+            return False
+        return True
+
+    def _bring_back(self, name: str) -> None:
+        """Offer a cluster again that could not be read."""
+        self._shard.cluster_index.offers.bring_back(name)
+        self._shard.notify()
+
+    async def _move(self, taken: Taken, room: int, found: list[JournalEntry]) -> None:
+        shard, passing = self._shard, self._passing
+        frame_entries = [Entry(Mark.TAKEN, ALIVE, 0, 0, IN_SPOOL, raw, b"") for raw, _ in taken.lines]
+        parts = [pack_take(taken.head), *map(pack_entry, frame_entries)]
+
+        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
+            shard.taken(taken)
+            at = body + len(parts[0])
+            left = room
+            for raw, glance in taken.lines:
+                entry = entry_of(glance)
+                entry.raw = raw
+                shard.entries.place(entry, segment, ordinal, at + ENTRY_HEAD, len(raw))
+                if passing.suspended(entry):
+                    passing.over(entry)
+                elif cancelled or not left:
+                    passing.wait(entry)
+                else:
+                    entry.on(Event.CLAIM)
+                    found.append(entry)
+                    left -= 1
+                ordinal += 1
+                at += ENTRY_HEAD + len(raw)
+
+        cancelled = False
+        durable = shard.journal.append(Kind.TAKE, parts, len(frame_entries), shard.clock.now(), placed)
+        try:
+            await asyncio.shield(durable)
+        except asyncio.CancelledError:
+            # The records move all the same: the cluster index must know before the next claim reads it.
+            cancelled = True
+            await uncancellable(durable)
+            raise
