@@ -8,9 +8,8 @@ The list alone does not say which clusters are part of the queue: REPLACE frames
 others, which only the next edit of an evacuation lists (`wal.fold.Fold.clusters` gives both). No cluster is
 garbage for being unlisted alone.
 
-Each line is `CRC JSON\\n`, CRC the zlib.crc32 of the JSON text, 8 hex digits. The first line carries the
-format version and the whole state (a compacted log is just that line), the following ones are edits.
-A last line is torn when it lacks its line feed, or a sector of 512 octets; else it is damaged.
+The first line carries the format version and the whole state (a compacted log is just that line), the
+following ones are edits. `manifest.lines` says how a torn line is told from a damaged one.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, fields
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +28,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.disk.durable import Disk
 from mqcd.queue.format.versions import newest, unknown
+from mqcd.queue.manifest.lines import pack_line, split_lines, text_of
 from mqcd.queue.manifest.state import MOST_SILOS, ClusterState, Edit, KeyFile, ManifestState
 
 log = logging.getLogger(__name__)
@@ -38,8 +36,6 @@ log = logging.getLogger(__name__)
 FORMAT = 3
 COMPACT_AT = 1 << 20
 """Octets of edits after which the log is written anew."""
-_SECTOR = 512
-"""Octets that a disk writes whole or not at all."""
 
 
 def pack_clusters(states: Iterable[ClusterState]) -> bytes:
@@ -66,15 +62,10 @@ def encode(edit: Edit, *, first: bool = False) -> bytes:
         body["add"] = [_cluster(state) for state in edit.add]
     if first:
         body = {"format": FORMAT, **body}
-    text = json.dumps(body, separators=(",", ":")).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
+    return pack_line(json.dumps(body, separators=(",", ":")).encode())
 
 
 _EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
-
-
-class _Torn(DecodeError):
-    """The line fails its checksum: only such a line can be one that was never written whole."""
 
 
 def decode(line: bytes) -> tuple[Edit, int | None]:
@@ -82,9 +73,9 @@ def decode(line: bytes) -> tuple[Edit, int | None]:
 
     Raises DecodeError.
     """
-    crc, _, text = line.partition(b" ")
-    if crc != b"%08x" % zlib.crc32(text):
-        raise _Torn("the line fails its checksum")
+    text = text_of(line)
+    if text is None:
+        raise DecodeError("the line fails its checksum")
     try:
         body: dict[str, Any] = json.loads(text)
         version = body.pop("format", None)
@@ -133,66 +124,21 @@ def read(disk: Disk, path: Path) -> ManifestState | None:
     except FileNotFoundError:
         return None
     state = ManifestState()
-    *lines, rest = data.split(b"\n")
-    start = 0
+    lines, torn = split_lines(data)
+    if not lines:
+        raise StoreDamaged(f"{path} holds no whole line. Run `mqcd fsck`.")
     for number, line in enumerate(lines, 1):
         try:
             edit, version = decode(line)
             if number == 1 and version is None:
                 raise DecodeError("the first line carries no format version")
         except DecodeError as error:
-            cut_off = isinstance(error, _Torn) and number == len(lines) and not rest and number > 1
-            if cut_off and _lacks_a_sector(data, start):
-                # A torn line may end in a line feed when its sectors came out of order.
-                rest = line
-                break
             raise StoreDamaged(f"{path}, line {number}: {error}. Run `mqcd fsck`.") from error
         state.apply(edit)
-        start += len(line) + 1
-    if state.edit == 0:
-        raise StoreDamaged(f"{path} holds no whole line. Run `mqcd fsck`.")
-    if _goes_on(rest):
-        raise StoreDamaged(f"{path}, line {state.edit + 1}: the end of a line is damaged. Run `mqcd fsck`.")
-    _end_with(state, rest, path)
+    state.dropped = len(torn)
+    if torn:
+        log.warning("%s: the last edit was cut off by a crash and did not happen", path)
     return state
-
-
-def _end_with(state: ManifestState, rest: bytes, path: Path) -> None:
-    """Take in what stands behind the last line feed, or in a line that was cut off.
-
-    An edit that lacks nothing but its line feed was written, and what is written may count.
-    """
-    try:
-        state.apply(decode(rest.rstrip(b"\0"))[0])
-    except DecodeError:
-        state.dropped = len(rest)
-        if rest:
-            log.warning("%s: the last edit was cut off by a crash and did not happen", path)
-
-
-def _lacks_a_sector(data: bytes, start: int) -> bool:
-    """Whether a crash can have left the last line, from `start` on, as it is: torn, its line feed there.
-
-    Then some sector of it never came, and has zeros where it belongs, for nothing stood there before. A
-    line of which each sector holds something came whole, and what does not check in it is damage.
-    """
-    ends = [*range((start // _SECTOR + 1) * _SECTOR, len(data), _SECTOR), len(data)]
-    return any(not data[at:end].strip(b"\0") for at, end in pairwise([start, *ends]))
-
-
-def _goes_on(line: bytes) -> bool:
-    """Whether a line that does not check begins with an edit that does, and goes on: then it is not torn.
-
-    Sectors that never came are zeros. Anything else stands where a line feed was, and what follows was
-    another edit.
-    """
-    at, crc = 9, 0
-    while (end := line.find(b"}", at) + 1) > 0:
-        crc = zlib.crc32(line[at:end], crc)
-        at = end
-        if line[:9] == b"%08x " % crc:
-            return line[end:].strip(b"\0") != b""
-    return False
 
 
 class Manifest:

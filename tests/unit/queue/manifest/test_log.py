@@ -126,9 +126,11 @@ def test_any_json_with_a_good_checksum_raises_decode_errors(body: Any) -> None:
 )
 def test_an_edit_that_makes_no_sense_is_damage(path: Path, body: Any) -> None:
     opened(Disk(), path).close()
-    path.write_bytes(path.read_bytes() + line_of(body))
-    with pytest.raises(StoreDamaged, match="line 2"):
-        manifests.read(Disk(), path)
+    first = path.read_bytes()
+    for line in (line_of(body), line_of(body)[:-1]):
+        path.write_bytes(first + line)
+        with pytest.raises(StoreDamaged, match="line 2"):
+            manifests.read(Disk(), path)
 
 
 def test_no_file_is_none(path: Path) -> None:
