@@ -416,12 +416,12 @@ class Journal:
         self.ring.current = None
 
     def _append_note(self) -> None:
-        """Make sure that a new segment begins though nothing that has happened waits to be written.
+        """Make sure that a new segment begins, though all that waits may be refused by a full ring.
 
         What failed may stand whole in the page cache, and would count after a kill, until the next segment's
-        header ends the chain before it. Accepts that wait may be refused, and so begin none.
+        header ends the chain before it.
         """
-        if all(frame.kind is Kind.ACCEPT for frame in self._pending):
+        if all(frame.kind in MORE for frame in self._pending):
             future: asyncio.Future[None] = self._loop.create_future()
             note = Append(Kind.NOTE, [], 0, self._clock.now(), lambda *_: None, future)
             self._pending.appendleft(note)

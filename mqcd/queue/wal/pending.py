@@ -11,7 +11,8 @@ Requests fail and may be retried; records of events that have happened wait unti
 | BEGUN, CARRY, UNKNOWN | written | waits | refused, at once from then on |
 
 A failed frame may stand whole in the page cache and would count after a kill, until the header of the next
-segment ends the chain before it. `Trouble.when_certain` waits for that.
+segment ends the chain before it. `Trouble.when_certain` waits for that. Where nothing waits, or MORE alone, a
+note is appended, so that this segment begins in a full ring, too.
 
 A group ends before the first frame that its segment does not hold. A segment holds `capacity` octets, and
 `max_entries` unfinished recipients; an empty one takes any single frame, whatever its entries. Nothing of the
@@ -44,7 +45,8 @@ BROKEN = "memory may differ from the journal after an internal error; only a res
 
 
 class JournalFull(StoreUnavailable):
-    """No segment can begin for new work: nothing of the frame has been written, or ever will be."""
+    """No segment can begin for new work, and the frame will not be written. Only a group that has failed may
+    have written it, but never an accept."""
 
 
 class Unplaced(StoreUnavailable):

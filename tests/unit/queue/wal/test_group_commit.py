@@ -247,6 +247,20 @@ async def test_an_accept_that_failed_is_not_there_after_a_kill(bench: Bench, ear
     assert bench.recovered() == ([b"before"] if earlier else [])
 
 
+@pytest.mark.parametrize("kinds", [(Kind.REPLACE,), (Kind.TAKE, Kind.ACCEPT)])
+async def test_new_work_that_a_full_ring_refuses_after_a_failure_is_not_there_after_a_kill(
+    bench: Bench, kinds: Sequence[Kind]
+) -> None:
+    await bench.fill(SLOTS - KEPT_BACK - 1)
+    await bench.append(b"before")
+    bench.disk.fail("datasync")
+    failed = await outcomes([bench.append(b"%d" % kind, kind) for kind in kinds])
+    assert all(isinstance(each, StoreUnavailable) for each in failed)
+    assert bench.ring.full
+    await bench.journal.quiet()
+    assert bench.recovered()[-1] == b"before"
+
+
 async def test_nobody_waits_for_quiet_on_a_dead_disk(bench: Bench) -> None:
     bench.disk.fail("datasync", times=None)
     future = bench.append(b"verdict")
