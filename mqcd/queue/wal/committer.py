@@ -2,7 +2,7 @@
 
 It decides nothing: what to write and where is in a `Write`, and the error, if any, goes back to the loop.
 Also an error of its own: it ends the thread, which its process hears of, and fails this write and all later
-ones, so that nobody waits for what never comes.
+ones. So nothing waits for what never comes, a stop neither.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Committer(Protocol):
         """Write and sync; `done` is called on the loop, later, with the error or None."""
 
     def stop(self) -> asyncio.Future[None]:
-        """Take no more; the future is done when what was submitted is. A disk that hangs keeps it waiting."""
+        """Take no more; the future is done when what was submitted is, or an error has ended the thread. A
+        disk that hangs keeps it waiting."""
 
 
 class CommitterThread:
@@ -78,19 +79,23 @@ class CommitterThread:
 
     def stop(self) -> asyncio.Future[None]:
         """See `Committer`."""
-        if self._broken is None:
-            self._jobs.put(None)
-        else:
-            # It has left the disk already.
-            self._thread.join()
-            self._end()
+        self._jobs.put(None)
         return self._ended
 
     def _end(self) -> None:
+        # It has left the disk. What ended it is reported when this returns.
+        self._thread.join()
         if not self._ended.done():
             self._ended.set_result(None)
 
     def _run(self) -> None:
+        try:
+            self._write_all()
+        finally:
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _write_all(self) -> None:
+        """Until `stop` says so, or an error of its own."""
         while (job := self._jobs.get()) is not None:
             write, done = job
             error: OSError | None = None
@@ -104,7 +109,6 @@ class CommitterThread:
                 self._loop.call_soon_threadsafe(done, self._broken)
                 raise
             self._loop.call_soon_threadsafe(done, error)
-        self._loop.call_soon_threadsafe(self._end)
 
 
 def perform(disk: Disk, write: Write) -> None:

@@ -513,7 +513,23 @@ class Wrong(FaultyDisk):
     """A disk with a mistake in its program."""
 
     def datasync(self, fd: int) -> None:
+        super().datasync(fd)
         raise ZeroDivisionError
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_stop_does_not_wait_for_a_writer_that_fails_meanwhile(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "journal", disk=Wrong())
+    gate = bench.disk.block("datasync", "*/1.wal")
+    verdict = bench.append(b"verdict")
+    await reached(gate)
+    stop = asyncio.ensure_future(bench.journal.stop())
+    await turns()
+    gate.release()
+    async with asyncio.timeout(30):
+        [found] = await outcomes([verdict])
+        await stop
+    assert isinstance(found, StoreUnavailable)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
