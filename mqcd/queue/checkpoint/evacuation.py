@@ -356,7 +356,6 @@ class Evacuator:
             shard.disk.close(segment.fd)
             segment.fd = -1
         del shard.ring.segments[segment.number]
-        shard.journal.resume()
         # Claims that were held back by a full ring may go on.
         shard.notify()
 

@@ -206,11 +206,6 @@ class Journal:
         elif self.ring.current is not None:
             self._seal_now()
 
-    def resume(self) -> None:
-        """A segment may have been freed: go on."""
-        if self._pending and self._state is _IDLE:
-            self._schedule()
-
     async def quiet(self) -> None:
         """Wait until nothing is being written, or writing goes on failing."""
         await self._quiet.wait()
@@ -299,8 +294,7 @@ class Journal:
         self._state = after(self._state, Event.TURN)
         group = self._next_group()
         if group is None:
-            if not self._pending:
-                self._quiet.set()
+            self._quiet.set()
             return
         self._state = after(self._state, Event.WRITE)
         self._quiet.clear()
