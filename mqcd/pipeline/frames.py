@@ -18,6 +18,7 @@ from pyspark.sql.types import DateType, StructField, StructType
 from mqcd.pipeline.sources.decode import read_events
 from mqcd.pipeline.sources.schema import DAMAGED, EVENT_FIELDS, EVENTS, spark_schema
 from mqcd.pipeline.sources.segments import PARTITION, EventFile, Sets, grouped, parse_name, without
+from mqcd.pipeline.store.layout import DAY
 from mqcd.pipeline.store.store import Store
 from mqcd.pipeline.tables.folding import RECIPIENT
 from mqcd.pipeline.tables.ledger import ledger
@@ -26,7 +27,6 @@ from mqcd.pipeline.tables.replies import replies
 from mqcd.pipeline.tables.senders import senders
 from mqcd.pipeline.tables.sites import sites
 
-DAY = "day"
 EPOCH = date(1970, 1, 1)
 Hourly = Callable[[DataFrame, DataFrame | None], DataFrame]
 """A table of events, and of their `refusals` if these are at hand."""

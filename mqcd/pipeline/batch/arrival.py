@@ -41,7 +41,7 @@ from mqcd.pipeline.batch.work import Work
 from mqcd.pipeline.sources.decode import AHEAD, DOUBLED
 from mqcd.pipeline.sources.schema import NEVER
 from mqcd.pipeline.sources.segments import EventFile, Runs, add_file, overlaps, parse_name
-from mqcd.pipeline.store.layout import INTO
+from mqcd.pipeline.store.layout import DAY, INTO
 from mqcd.pipeline.tables.times import HOUR_MS
 from mqcd.pipeline.workers.counting import watching
 from mqcd.pipeline.workers.tasks import FOUND_DDL, intake
@@ -54,7 +54,8 @@ class Arrived:
     """What came in."""
 
     files: list[EventFile]
-    """The files that were read to their end; a file without a line is one of them."""
+    """The files that were read to their end; a file without a line is one of them. Series and number count:
+    `path` is a name, `size` is 0."""
     events: int
     damaged: int
     """Lines that cannot be read, or whose id came before."""
@@ -115,11 +116,11 @@ def _may_repeat(name: str, series: Row, sequences: Runs) -> bool:
 
     By its ids, not by its name: a copy under another name must not count.
     """
-    of, number = parse_name(name)
+    prefix, number = parse_name(name)
     key, low, high = f"{series['node']}/{series['shard']}", series["low"], series["high"]
     if low is None:
         # A best-effort event's id is made of its file's name.
-        return of != f"{series['node']}-{series['shard']}-b"
+        return prefix != f"{series['node']}-{series['shard']}-b"
     repeated = overlaps(sequences, key, low, high)
     add_file(sequences, key, number, low, high)
     return repeated
@@ -129,7 +130,7 @@ def _take_out_repeated(work: Work) -> None:
     """Make damaged lines of the events that came in under ids that came before."""
     known = frames.read(work.spark, work.store, "events")
     told_apart = _told_apart(work.came("events"), known)
-    frames.write_through(told_apart, work.staging.once, INTO, frames.DAY)
+    frames.write_through(told_apart, work.staging.once, INTO, DAY)
     work.staging.replace_incoming()
 
 
@@ -142,7 +143,7 @@ def _told_apart(events: DataFrame, known: DataFrame) -> DataFrame:
     again = (F.col("_rank") > 1) | F.col("_before").isNotNull()
     columns = {
         INTO: F.when(again, "damaged").otherwise("events"),
-        frames.DAY: F.when(again, F.lit(NEVER).cast("date")).otherwise(F.col(frames.DAY)),
+        DAY: F.when(again, F.lit(NEVER).cast("date")).otherwise(F.col(DAY)),
         "damage": F.when(again, F.lit(DOUBLED)),
         "raw": F.when(again, F.to_json(F.struct("id", "event", "at", "spid", "qid"))),
     }

@@ -37,6 +37,7 @@ from mqcd.pipeline.report.figures import (
 )
 from mqcd.pipeline.report.troubled import troubled
 from mqcd.pipeline.sources.segments import absent, closed_files, read_ranges, without
+from mqcd.pipeline.store.layout import day_of
 from mqcd.pipeline.store.store import Commit, Store
 from mqcd.pipeline.tables.folding import KEY
 from mqcd.pipeline.tables.queue_age import BUCKETS
@@ -118,7 +119,7 @@ def last_days(store: Store, days: int, made: int) -> list[str]:
     A server whose clock once ran ahead must not hide all that happened since: what lies after tomorrow is
     left out, unless there is nothing else.
     """
-    known = sorted({Path(file).parent.name.removeprefix("day=") for file in store.files("events")})
+    known = sorted({day_of(file) for file in store.files("events")})
     if not known:
         return []
     (tomorrow,) = frames.days_of([made // HOUR_MS + 24])

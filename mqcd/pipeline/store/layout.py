@@ -38,15 +38,15 @@ MOVES = "_moves"
 ACCOUNT = "_ledger"
 JAVA = "_java"
 
-INTO = "into"
-"""The column, and part of a path, that names the table rows go into."""
+INTO, DAY = "into", "day"
+"""Columns, and parts of a path: the table that rows go into, and their day. Spark makes paths of columns."""
 OPEN, AGED, DONE = "open-", "aged-", "done-"
 STATES = "states"
 COUNT = "count"
 PART = ".part"
 _IN, _ONCE, _WHOLE = "in", "once", "whole-"
 _KEPT = "kept"
-_DAY = "day="
+_DAY = f"{DAY}="
 
 
 def incoming(table: str, day: object, state: str = "") -> str:
