@@ -1,8 +1,19 @@
 """Reads segments back: the frames of one in order, and where it ends.
 
 Recovery, offline readers and the export of events read segments through here. Promise: every frame that was
-durable when the journal was last written is seen, in order; the synced sequence in later frames and in the
-MANIFEST distinguishes a torn tail from damage; damage is reported and passed over, never a reason to stop.
+durable when the journal was last written is seen, in order; damage is reported and passed over, never a
+reason to stop. What a walk meets at an octet, in a segment whose end is known (the header of the next one has
+it), or in the last one:
+
+| at this octet | end known | last segment |
+|---|---|---|
+| a frame that checks | given | given |
+| none, but a later one may follow | damage up to it | damage up to it, if it proves that more was durable |
+| none, nor such a later one | damage up to the end | torn tail; damage if the MANIFEST knows of more |
+| the end | the walk ends | the walk ends; damage if the MANIFEST knows of more |
+
+A frame proves by its `synced` sequence what was durable when it was written. The MANIFEST knows up to which
+sequence the newest segment was durable (`must_reach`), and how long its file was (`must_hold`).
 """
 
 from __future__ import annotations
@@ -64,7 +75,7 @@ class Walk:
     """The frames of one segment in order; `end`, `sequence`, `ordinal` and `damage` grow with it."""
 
     def __init__(self, window: Window, segment: Segment, *, bound: int | None) -> None:
-        """`bound` is where the segment is known to end; None for the last one, whose tail may be torn."""
+        """`bound` is where the segment is known to end; None for the last one."""
         self._window = window
         self._segment = segment
         self._bound = bound
@@ -80,15 +91,8 @@ class Walk:
         while offset < limit:
             header = self._header_at(offset, salt)
             if header is None:
-                found = self._next_durable(offset, limit)
-                if found is None:
+                if (found := self._pass_damage(offset, limit)) is None:
                     break
-                following = self._header_at(found, salt)
-                # Where a server writes, what was read here may be older than what was found.
-                window.forget()
-                if self._header_at(offset, salt) is not None:
-                    continue
-                self._note_damage(offset, found, following)
                 offset = found
                 continue
             start = offset + HEADER_SIZE
@@ -99,8 +103,25 @@ class Walk:
             yield Frame(header, memoryview(window.data)[start - base : offset - base], start)
         self._end_at(offset, limit)
 
+    def _pass_damage(self, offset: int, limit: int) -> int | None:
+        """No frame checks at `offset`: where to go on if a later one proves that one was durable there.
+
+        Notes the damage. Goes on at `offset` again where a server has written a frame meanwhile: then what
+        was read there is older than what was found.
+        """
+        found = self._next_durable(offset, limit)
+        if found is None:
+            return None
+        salt = self._segment.salt
+        following = self._header_at(found, salt)
+        self._window.forget()
+        if self._header_at(offset, salt) is not None:
+            return offset
+        self._note_damage(offset, found, following)
+        return found
+
     def _end_at(self, offset: int, limit: int) -> None:
-        """No further frame checks: of the newest segment the MANIFEST may know that there were more."""
+        """No further frame checks from `offset` on."""
         segment = self._segment
         if self._bound is not None:
             lost = offset < limit
