@@ -118,13 +118,15 @@ class Filter:
             # A response may be the word of a command.
             return reply
         verb, _, argument = line.decode().partition(" ") if reply[:1] == b"2" else ("", "", "")
-        step = _STEPS.get(verb.upper())
+        # LMTP's EHLO is called LHLO (RFC 2033, 4.1), for aiosmtpd, too.
+        verb = "EHLO" if verb.upper() == "LHLO" else verb.upper()
+        step = _STEPS.get(verb)
         if step is None:
             return reply
         try:
             return await step(self, argument.strip(" \t"), reply)
         except Exception as error:
-            return await self._undo(verb.upper(), error)
+            return await self._undo(verb, error)
 
     async def message(self, content: bytes) -> tuple[bytes, bytes]:
         """Content and reply (b"" = the door's own) after `handle_DATA`. Raises DoorRefused."""

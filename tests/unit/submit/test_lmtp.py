@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiosmtpd.lmtp import LMTP
 
 from mqcd.config.settings import ListenerProtocol, ListenerSettings, ListenerSslSettings
 from mqcd.core.errors import StoreUnavailable
@@ -20,6 +21,7 @@ from mqcd.submit.policy.relay import relay_policy
 from mqcd.submit.policy.rules import Gate, Rules
 from mqcd.submit.session.dialogue import Dialogue
 from tests.fakes.clock import FakeClock
+from tests.fakes.handlers import Recording
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore
 from tests.unit.submit.support import Client, House, open_house, server, visit
@@ -68,6 +70,26 @@ async def test_a_refused_message_is_refused_for_each() -> None:
         replies = await to_three(client, b"more than ten octets\r\n.\r\n")
         assert [reply[:9] for reply in replies] == ["552 5.3.4"] * 2
         assert await house.queued() == []
+
+
+async def test_a_filter_sees_lhlo_as_aiosmtpd_shows_it() -> None:
+    lines = ("LHLO client.example", MAIL)
+    expected = Recording()
+    theirs = await asyncio.get_running_loop().create_server(
+        lambda: LMTP(expected, hostname="mx.example.org", enable_SMTPUTF8=True), "127.0.0.1", 0
+    )
+    client = Client(*await asyncio.open_connection("127.0.0.1", theirs.sockets[0].getsockname()[1]))
+    await client.reply()
+    for line in lines:
+        assert (await client.say(line)).startswith("250")
+    await client.close()
+    theirs.close()
+    house = House(server(filter="tests.fakes.handlers:Recording"))
+    async with client_of(house) as client:
+        for line in lines:
+            assert (await client.say(line)).startswith("250")
+        [handler] = house.door.intake.handlers.values()
+        assert handler.instance.calls == expected.calls
 
 
 class Full(MemoryStore):
