@@ -67,7 +67,7 @@ class Event(_Quick):
     REVERSE = auto()
     """There is mail for ATRN."""
     OTHER = auto()
-    """NOOP, VRFY, HELP."""
+    """NOOP, VRFY, HELP, PROXY, and before mandatory TLS the commands that are refused: changes no state."""
     QUIT = auto()
     DROP = auto()
     """MAIL is refused, or the message begun is given up."""

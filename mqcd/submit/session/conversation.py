@@ -1,12 +1,14 @@
-"""The state of one session, and its refusals: reported, counted, and limited. Pure.
+"""The state of one session, its refusals, and what its replies wait for: the base of `dialogue`. Pure.
 
-`states.TABLE` says which event changes which state; `_move` alone changes it. `refused` is called with each
-refusal and its reason. Bad commands (not known, malformed, out of order) count towards maxbadreqs; refused
-addresses do not, nor do commands that a pipelining client sent before it could know that its MAIL was
-refused (RFC 2920, 3.1): that is state REFUSED. Recipients that are refused for good count by themselves:
-more than MAX_REFUSED over one connection end it, since only guessing has so many.
+`states.TABLE` says which event changes which state; `_move` alone changes it, and raises IllegalTransition
+for what the table does not have. A refusal is reported to `refused`, with its reason. Bad commands (not
+known, malformed, out of order) count towards maxbadreqs; refused addresses do not, nor do commands that a
+pipelining client sent before it could know that its MAIL was refused (RFC 2920, 3.1): that is state REFUSED.
+Recipients that are refused for good count by themselves: more than MAX_REFUSED over one connection end it,
+since only guessing has so many.
 
-Before the reply to a command is given the session does what it waits for, one after the other (`waits`):
+Before the reply to a command is given the session does what it waits for, one after the other (`waits`);
+questions come first:
 
 | wait | after | then |
 |---|---|---|
@@ -73,7 +75,7 @@ Wait = Skip | Check | Delay | Place | Question
 
 
 class Conversation:
-    """What one session has come to."""
+    """State and counts of one session; `dialogue` has its commands."""
 
     __slots__ = (
         "_bad",
@@ -106,8 +108,11 @@ class Conversation:
         """IP address of the client."""
         self._refused = refused
         self._trusted: bool | None = None
+        """Whether `relay_clients` lists the client; None = not looked up yet."""
         self._bad = 0
+        """Bad commands so far."""
         self._turned_down = 0
+        """Recipients refused for good so far."""
         self.waits: Sequence[Wait] = ()
         """What the reply to the last command waits for."""
         self.places: dict[str, int] = {}
@@ -177,7 +182,8 @@ class Conversation:
             self._wait(Delay(ms))
 
     def _depends(self, verdict: Verdict) -> Reply | None:
-        """The reply of a check that refuses; its questions are noted otherwise."""
+        """The reply of a check that refuses, else None: then its questions are what the command's reply waits
+        for first."""
         if isinstance(verdict, Reply):
             return verdict
         self.waits = verdict

@@ -1,14 +1,17 @@
 """One SMTP session without its socket: command lines in, replies out (RFC 5321). Pure.
 
-`states.TABLE` says for each state and event which state follows, or which reply refuses the command there;
-`_move` alone changes the state, and raises IllegalTransition for what the table does not have. `command`
-takes one line and returns the reply's octets. In state CONTENT the caller reads the content, replies to it
-and calls `sent`; in state HANDSHAKE it begins TLS and calls `secured`; in state CLOSED it closes the
-connection.
+`command` takes one line and returns the reply's octets. It finds the verb's handler in the tables below,
+which depend on the listener and on TLS, and asks `states.TABLE` whether the command is in order; the handler
+checks the arguments, and calls `_move` once the command is taken. In state CONTENT the caller reads the
+content, replies to it and calls `sent`; in state HANDSHAKE it begins TLS and calls `secured`; in state CLOSED
+it closes the connection.
 
 With BDAT a message comes in chunks (RFC 3030): `chunk` is the one that state CONTENT stands for, and
 `chunk_taken` gives the reply to one that is not the last. Before the caller sends a reply it does what the
-reply waits for: `waits`. What is refused and counted: `conversation`; logins and TLS: `securing`.
+reply waits for: `waits`. Where the answer to a question refuses the command after all, it calls `retract`.
+
+One object in three modules: `conversation` has the state, the refusals and the waits, `securing` logins and
+TLS, this one the commands.
 
 Settings read: maxmsgsize, maxrecips, maxmessages, and those of `conversation` and `rules`.
 """
@@ -48,7 +51,7 @@ _TO = re.compile(r"TO:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 
 
 class Dialogue(Securing):
-    """One session with one client."""
+    """One session with one client. A handler gets the command's argument and returns the reply's octets."""
 
     __slots__ = ("_commands", "chunk", "collects", "messages")
 
@@ -80,6 +83,7 @@ class Dialogue(Securing):
             return self.bad(replies.NOT_UTF8)
         event, act = known
         if event is Event.CHUNK:
+            # Not yet by the table: where BDAT is out of order its octets come all the same.
             return self._bdat(text.strip(" \t"))
         then = TABLE[self.state].get(event)
         if isinstance(then, State):
@@ -89,7 +93,12 @@ class Dialogue(Securing):
         return self._out_of_order(then)
 
     def retract(self, reason: Reason, reply: Reply) -> bytes:
-        """Undo the last command, which was accepted but for open questions; the reply refuses it."""
+        """Undo the last command, which was accepted but for open questions; the reply refuses it.
+
+        That is EHLO, MAIL or RCPT: the reply to ETRN and ATRN is the answer itself. No command is read until
+        the one before has its reply, so the transaction shows which of them it was: EHLO ended it, MAIL began
+        it, RCPT has added its last recipient.
+        """
         self._call_off()
         transaction = self.transaction
         if transaction is None:
@@ -168,6 +177,7 @@ class Dialogue(Securing):
             if not load.enter(self):
                 self._wait(Place())
         if self.state is State.READY:
+            # MAIL is refused: what was pipelined behind it does not count as bad.
             self._move(Event.DROP)
         return octets
 
@@ -401,6 +411,7 @@ _OPEN: Mapping[tuple[bool, bool, bool], Commands] = {
     for starttls in (False, True)
 }
 """By whether it is LMTP, whether users may log in, and whether the client may turn to TLS."""
+# RFC 3207, 4. BDAT is refused, but its octets have to be skipped; PROXY ends the session.
 _BEFORE_TLS = {b"EHLO", b"LHLO", b"BDAT", b"NOOP", b"QUIT", b"PROXY"}
 _LOCKED: Mapping[bool, Commands] = {
     lmtp: {

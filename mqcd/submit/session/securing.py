@@ -1,4 +1,7 @@
-"""How a session turns to TLS, and how its client logs in. Pure.
+"""How a session turns to TLS, and how its client logs in: between `conversation` and `dialogue`. Pure.
+
+AUTH moves the state to LOGIN, where each line is a response (`_respond`), and with the password to CHECKING;
+`auth.login` decides how it goes on, `_take_turn` acts on that. STARTTLS moves it to HANDSHAKE, `secured` on.
 
 With `secured` the session begins again: name, login and message of the client are forgotten (RFC 3207, 4.2).
 Where TLS is mandatory, commands are refused before it, except the commands that lead to it.
@@ -21,7 +24,7 @@ from mqcd.submit.session.conversation import Check, Conversation
 
 
 class Securing(Conversation):
-    """What is known of the client, and from when."""
+    """Who the client is, and how it is connected."""
 
     __slots__ = ("_secret", "channel", "esmtp", "helo")
 
@@ -30,9 +33,11 @@ class Securing(Conversation):
     ) -> None:
         super().__init__(rules, listener, client, refused, session)
         self._secret = False
+        """Whether a line that is no command may be a password: it is not logged then."""
         self.helo = ""
         """The client's name from EHLO or HELO, cleaned; "" before that."""
         self.esmtp = False
+        """Whether it said EHLO, not HELO."""
         self.channel = PLAIN
         """How the client is connected; see `secured`."""
 
@@ -49,6 +54,7 @@ class Securing(Conversation):
 
     @property
     def _locked(self) -> bool:
+        """Whether TLS is mandatory and has not begun."""
         return self.rules.locked(self.channel)
 
     def _starttls(self, argument: str) -> bytes:
@@ -89,6 +95,7 @@ class Securing(Conversation):
         return self._take_turn(self.login.checked(good))
 
     def _take_turn(self, turn: Turn) -> bytes:
+        """Do what the login has come to; gives the reply's octets."""
         self._move(turn.event)
         if turn.event is Event.CHECK:
             self._wait(Check())
