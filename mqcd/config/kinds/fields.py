@@ -423,7 +423,9 @@ class Listed(Kind[tuple[Value, ...]]):
 
     def show(self, value: tuple[Value, ...]) -> str:
         blank = "" if self.separator == "," else " "
-        return f"{blank}{self.separator} ".join(self.kind.show(item) for item in value) or NONE
+        text = f"{blank}{self.separator} ".join(self.kind.show(item) for item in value)
+        # One empty text in a list is not the empty list.
+        return f"{text}{blank}{self.separator}" if text == NONE else text or NONE
 
 
 YES_NO = Boolean()

@@ -86,6 +86,8 @@ ROUND_TRIPS: list[tuple[Kind[Any], st.SearchStrategy[Any]]] = [
     (Listed(Endpoint(53)), st.lists(ENDPOINTS).map(tuple)),
     (Listed(Peers()), st.lists(NETWORKS).map(tuple)),
     (Listed(Domain(), separator=","), st.lists(WORDS).map(tuple)),
+    (Listed(Line()), st.lists(st.sampled_from(["", "a b"])).map(tuple)),
+    (Listed(Line(), separator=","), st.lists(st.sampled_from(["", "a b"])).map(tuple)),
 ]
 
 
