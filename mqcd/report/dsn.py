@@ -119,7 +119,7 @@ def _header(notice: Notice, boundary: str, eight_bit: bool) -> bytes:
         f"Date: {format_date(notice.date)}",
         f"From: {_one_line(notice.from_address)}",
         f"To: <{_one_line(notice.to_address)}>",
-        f"Subject: {_unstructured(notice.subject or _SUBJECTS.get(notice.action, ''))}",
+        f"Subject: {_unstructured(notice.subject or _SUBJECTS[notice.action])}",
         f"Message-ID: <{spids}@{_one_line(notice.reporting_mta)}>",
         "Auto-Submitted: auto-replied",
         "MIME-Version: 1.0",
@@ -182,6 +182,7 @@ _FATES = {
     Action.DELIVERED: "Your message was delivered to {whom}.",
 }
 _SUBJECTS = {
+    Action.FAILED: "Delivery Failure Report",
     Action.DELAYED: "Mail Delay Report",
     Action.RELAYED: "Mail Relay Report",
     Action.DELIVERED: "Mail Delivery Report",

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.core.model import Area, Envelope, Recipient
-from mqcd.report.dsn import Notice, Report, compose, format_date, wants_failures
+from mqcd.report.dsn import Action, Notice, Report, compose, format_date, wants_failures
 from mqcd.report.original import Excerpt, excerpt
 
 RECEIVED = 1_800_000_000_000
@@ -244,6 +244,11 @@ def test_a_report_to_ascii_needs_no_smtputf8() -> None:
     report = compose(notice(replace(BOUNCE, address="ü@example.org")))
     parse(report)
     assert (report.eight_bit, report.smtputf8) == (True, False)
+
+
+@pytest.mark.parametrize("action", Action)
+def test_each_action_has_a_usual_subject(action: Action) -> None:
+    assert parse(compose(replace(notice(), action=action, subject="")))["Subject"]
 
 
 def test_a_subject_beyond_ascii_is_encoded() -> None:
