@@ -65,7 +65,8 @@ from mqcd.deliver.routing.policy import Hop
 
 BREAKS = 3
 """Connections that break in a row, none passing a transaction, after which a destination is suspended."""
-MAX_EMPTY_LANES = 1000
+MANY_LANES = 1000
+"""With more of them, of whatever state, an empty one may be forgotten as its last connection closes."""
 
 # As globals, see `decisions`.
 _OPEN, _PASS = Condition.OPEN, Event.PASS
@@ -363,14 +364,12 @@ class LaneTable:
         if not lane.connections:
             lane.on(Event.UNUSED)
         self._turns.push(lane)
-        if not lane.queue.jobs and len(self._lanes) > MAX_EMPTY_LANES and self._forgettable(lane, now):
+        if not lane.queue.jobs and len(self._lanes) > MANY_LANES and self._forgettable(lane, now):
             self._forget(lane)
 
     def probe(self, domains: Collection[str] | None, now: int) -> None:
-        """Let the next probe of suspended lanes with mail for `domains` (None = of all) begin at once.
-
-        If it fails, the next ones come as after the first failure.
-        """
+        """Let the next probe of suspended lanes with mail for `domains` (None = of all) begin at once; if it
+        fails, the next ones come as after the first failure."""
         for lane in self.passing.dead(domains):
             lane.suspension = lane.suspension.hurried(now)
             self._turns.push(lane)
