@@ -242,11 +242,12 @@ class LaneTable:
 
     def dispatch(self, now: int) -> list[Start]:
         """What to start now, zones and lanes in turn. The table counts it as started."""
-        self._throttle.due(now)
+        self._throttle.wake(now)
         started: list[Start] = []
         blocked: list[Lane] = []
-        self.slots.release_held()
         slots, most = self.slots, self._bounds.queuecache
+        slots.release_held()
+        # Where all connections are in use, only a lane with an idle one can start something.
         while not slots.full or slots.idle:
             lane = self._turns.pop()
             if lane is None:
@@ -259,6 +260,7 @@ class LaneTable:
             elif turn is not _LEAVE and (job := self._take(lane, now)) is not None:
                 started.append(Start(lane=lane, job=job, reuse=slots.start(lane, now)))
                 self._turns.push(lane)
+        # Back in line, in their order.
         for lane in blocked:
             self._turns.push(lane)
         slots.crowded = slots.full and bool(self._turns)
@@ -313,10 +315,9 @@ class LaneTable:
 
     def review(self, now: int) -> None:
         """Check which lanes no longer answer, where that matters."""
-        if self.slots.crowded:
-            for lane in self._lanes.values():
-                if lane.connections:
-                    self.slots.judge(lane, now)
+        for lane in self._lanes.values() if self.slots.crowded else ():
+            if lane.connections:
+                self.slots.judge(lane, now)
 
     # ------------------------------------------------------------ work ends
 

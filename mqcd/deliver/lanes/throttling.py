@@ -1,6 +1,6 @@
 """Holds back lanes and jobs without tokens until their next token. Pure.
 
-The table asks `take` for a lane's next job, and calls `due` when time has passed. A job is charged to all
+The table asks `take` for a lane's next job, and calls `wake` when time has passed. A job is charged to all
 limits that count it, or to none.
 
 | the limit without tokens | what sleeps, until the next token | what goes on |
@@ -22,7 +22,7 @@ changes it. A suspended lane does not sleep: it is looked at when its next probe
 |---|---|---|
 | `sleep` until a time | that time | is set |
 | `sleep` again, until another time | the other time | another is set; the first wakes nothing |
-| `due` at its time | 0 | has gone off |
+| `go_off` at its time | 0 | has gone off |
 | `wake_all` | 0 | is forgotten, as are those for probes |
 
 Times are monotonic ms.
@@ -70,14 +70,14 @@ class Alarms:
         self._alarms.clear()
 
     def next(self) -> int | None:
-        """When `due` has something to do."""
+        """When an alarm goes off; those without a purpose are dropped."""
         alarms = self._alarms
         while alarms and not _meant(alarms[0][0], alarms[0][2]):
             heappop(alarms)
         return alarms[0][0] if alarms else None
 
-    def due(self, now: int) -> Iterator[Sleeper]:
-        """What has to be looked at, one after the other; it is awake."""
+    def go_off(self, now: int) -> Iterator[Sleeper]:
+        """What has to be looked at, one after the other; it is awake then."""
         alarms = self._alarms
         while alarms and alarms[0][0] <= now:
             at, _, what = heappop(alarms)
@@ -148,9 +148,9 @@ class Throttle:
             self._turns.push(lane)
         return gone
 
-    def due(self, now: int) -> None:
-        """Return due lanes, zones and jobs to their lines."""
-        for what in self._alarms.due(now):
+    def wake(self, now: int) -> None:
+        """Return lanes, zones and jobs whose time has come to their lines."""
+        for what in self._alarms.go_off(now):
             if isinstance(what, Zone):
                 self._turns.line_up(what)
             elif isinstance(what, Limit):
