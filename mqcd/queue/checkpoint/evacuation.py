@@ -1,19 +1,28 @@
 """Moves what still lives in one sealed segment to clusters and spool, so that its slot is free again.
 
-C1  Freeze: entries that wait are frozen; those in flight move to the current segment by CARRY frames.
-C2  The helper copies the contents that unfinished recipients need to the spool.
-C3  The helper writes the frozen records to clusters.
-    It also writes the segment's idempotency keys to a key file.
-C4  Commit: one MANIFEST edit, and memory follows it in the same turn.
-C5  Free: once no reader holds a pin, what ended is removed and the slot is free.
+What holds after each step:
 
-Promise: nothing but the edit of C4 moves a record to a cluster. When a step before it fails, what rests in
-the segment waits there again, to be evacuated later; what CARRY frames have moved stays in the newer segment,
-and files that the helper has made are written anew by the next try, or removed as waste. However many entries
-a segment has, no turn of the loop handles more than `slices.AT_ONCE` of them, and counts are right at each
-moment between.
+| after | entries of the segment | on disk | who begins to read now, reads |
+|---|---|---|---|
+| C1 `freeze` | frozen, in no queue | what has left it is durable elsewhere | the segment |
+| C2 `_copy` | the same | and, as waste, contents in the spool | the segment |
+| C3 `_copy`, `_write_keys` | the same | and, as waste, clusters and a key file | the segment |
+| C4 `_commit`, `_retire` | in clusters on offer | one edit: these count, the segment is waste | these |
+| C5 `_release`, `_free` | the same | waste is removed, the segment's file is free | these |
 
-What claims, verdicts and a stop meet in each step: docs/internals.md, "What may run at the same time".
+The segment's file stays as it is for what has begun to read before C4: searches that have met frozen
+entries, until these are dropped; readers, until they let their pin go; a content that is being sent, until
+its end.
+
+What a failure leaves, in any step before C4's edit is durable: entries that rest in the segment wait there
+again (`thaw`), those that CARRY frames have moved stay where they are. Files of C2 and C3 are used or
+written anew by the next try, or removed as waste. If it is not certain whether the edit is durable, all
+stay frozen until it is taken back (`_until_certain`). C5 does not fail: what cannot be removed is logged,
+and stays.
+
+However many entries a segment has, no turn of the loop handles more than `slices.AT_ONCE` of them, and
+counts are right at each moment between. What claims, verdicts and a stop meet in each step:
+docs/internals.md, "What may run at the same time".
 """
 
 from __future__ import annotations
@@ -30,8 +39,8 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
 from mqcd.disk.durable import describe
 from mqcd.disk.waits import in_thread
+from mqcd.queue.checkpoint.freezing import Freezing
 from mqcd.queue.disk.reserve import Reserve
-from mqcd.queue.format.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
 from mqcd.queue.format.keys import RECORD
 from mqcd.queue.helper import jobs
 from mqcd.queue.keys.file import OpenFile, WriteKeys, Written
@@ -40,7 +49,6 @@ from mqcd.queue.manifest.state import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
 from mqcd.queue.requests.write import Writer
-from mqcd.queue.wal.entry_states import UNDER_CARRY, Event, State
 from mqcd.queue.wal.segments import JournalEntry, Segment, SegmentEvent
 
 log = logging.getLogger(__name__)
@@ -51,7 +59,8 @@ class _Move:
     """One evacuation of a segment."""
 
     segment: Segment
-    frozen: list[JournalEntry] = field(default_factory=list)
+    frozen: list[JournalEntry]
+    """The entries that move, from C1 until they are dropped in C5."""
     records: Counter[Area] = field(default_factory=Counter)
     octets: Counter[Area] = field(default_factory=Counter)
     """Of the frozen entries."""
@@ -90,9 +99,10 @@ class Evacuator:
         shard = self._shard
         begun = shard.clock.monotonic()
         await shard.deleter.settled(self._urgent)
-        move = _Move(segment)
+        freezing = Freezing(shard, self._writer, segment)
+        move = _Move(segment, freezing.frozen)
         try:
-            await self._freeze(move)
+            await freezing.freeze()
             copied = await self._copy(move)
             await self._write_keys(move)
             await self._commit(move, copied.clusters)
@@ -101,7 +111,7 @@ class Evacuator:
             if move.keys is not None:
                 move.keys.close()
             await self._until_certain(error)
-            await self._thaw(move)
+            await freezing.thaw()
             raise
         if copied.bad:
             log.error(
@@ -120,70 +130,6 @@ class Evacuator:
         """Whether readers are waited for no longer."""
         ring = self._shard.ring
         return self.stopping or ring.free_slots * 2 <= ring.slots
-
-    async def _freeze(self, move: _Move) -> None:
-        """C1. Then every entry of the segment is frozen, and the frames of all that have left it are durable:
-        no later start finds them here."""
-        await self._freeze_resting(move)
-        while any(entry.state is not State.FROZEN for entry in move.segment.entries.values()):
-            await self._carry(move.segment)
-            # A claimed one may have been given back meanwhile.
-            await self._freeze_resting(move)
-
-    async def _freeze_resting(self, move: _Move) -> None:
-        """Freeze until none of the segment rests, and in that turn take all of them out of the queues."""
-        shard, segment = self._shard, move.segment
-        while resting := [entry for entry in segment.entries.values() if entry.resting]:
-            latest = shard.latest_due()
-            async for part in slices(resting):
-                for entry in part:
-                    # Some may have moved, or come back, since the turn before.
-                    if entry.resting and entry.segment is segment:
-                        shard.entries.waiting.leave(entry, latest)
-                        entry.on(Event.FREEZE)
-                        move.frozen.append(entry)
-                        if entry.area is Area.HELD and entry.due:
-                            shard.entries.moving_held.add(entry.domain)
-        shard.entries.waiting.drop(segment.number)
-
-    async def _carry(self, segment: Segment) -> None:
-        """Move claimed entries to the current segment: as many as fit in one frame."""
-        shard = self._shard
-        carried = [(entry, _carried(entry, line)) for entry, line in await self._claimed(segment)]
-        for entry, _ in carried:
-            entry.on(Event.CARRY)
-
-        def landed() -> None:
-            for entry, _ in carried:
-                if entry.state in UNDER_CARRY:
-                    shard.entries.carried(entry)
-            # Some may have been given up meanwhile.
-            shard.notify()
-
-        def placed(target: Segment, ordinal: int, body: int, _sequence: int) -> None:
-            for entry, frame_entry in carried:
-                shard.entries.move(entry, target, ordinal, body + ENTRY_HEAD, len(frame_entry.line))
-                ordinal += 1
-                body += ENTRY_HEAD + len(frame_entry.line)
-            landed()
-
-        body = b"".join([pack_entry(frame_entry) for _, frame_entry in carried])
-        # A frame without entries is written, too: when it is durable, so are the verdicts before it.
-        durable = shard.journal.append(Kind.CARRY, [body], len(carried), shard.clock.now(), placed, landed)
-        with self._writer.carrying(durable):
-            await asyncio.shield(durable)
-
-    async def _claimed(self, segment: Segment) -> list[tuple[JournalEntry, bytes]]:
-        """Claimed entries and their lines, as many as fit in one frame."""
-        room = self._shard.journal.largest_frame
-        lines: list[tuple[JournalEntry, bytes]] = []
-        for entry in [each for each in segment.entries.values() if each.state is State.CLAIMED]:
-            room -= ENTRY_HEAD + entry.length
-            if lines and (room < 0 or len(lines) == AT_ONCE):
-                break
-            lines.append((entry, await self._shard.raw_line(entry)))
-        # While others were read, some may have been settled or given back.
-        return [each for each in lines if each[0].segment is segment and each[0].state is State.CLAIMED]
 
     async def _copy(self, move: _Move) -> jobs.Evacuated:
         """C2 and C3, by the helper."""
@@ -228,7 +174,7 @@ class Evacuator:
                 move.contents.extend((entry.spid, entry.content.offset, entry.content.length))
 
     async def _write_keys(self, move: _Move) -> None:
-        """The segment's idempotency keys move to a key file; files whose keys are all too old end."""
+        """C3: the segment's idempotency keys go to a key file; files whose keys are all too old will end."""
         shard, number = self._shard, move.segment.number
         index, listed = shard.keys, tuple(shard.manifest.state.keys.values())
         move.taken_keys = index.live.until(number)
@@ -254,7 +200,7 @@ class Evacuator:
         move.ended_keys = tuple(dict.fromkeys(ended))
 
     async def _commit(self, move: _Move, clusters: list[ClusterState]) -> None:
-        """C4."""
+        """C4: one edit."""
         shard, segment = self._shard, move.segment
         if shard.journal.broken:
             raise StoreUnavailable("memory may differ from the journal after an internal error")
@@ -279,7 +225,7 @@ class Evacuator:
         index.recorded(changed)
 
     def _retire(self, move: _Move, clusters: Sequence[ClusterState]) -> None:
-        """Memory follows the commit, in the same turn."""
+        """C4: memory follows the edit, in the same turn of the loop."""
         shard, segment = self._shard, move.segment
         segment.on(SegmentEvent.EVACUATE)
         # Until the frozen entries are dropped they are read here.
@@ -307,21 +253,8 @@ class Evacuator:
         if not await self._shard.editing.certain(lambda: self.stopping):
             raise StoreUnavailable("a MANIFEST edit could neither be made nor taken back")
 
-    async def _thaw(self, move: _Move) -> None:
-        """After a failure all that rests in the segment waits again, in its order."""
-        shard = self._shard
-        # Also what was given back since: else it would stand in the queues twice.
-        await self._freeze_resting(move)
-        async for part in slices(tuple(move.segment.entries.values())):
-            for entry in part:
-                if entry.state is State.FROZEN:
-                    entry.on(Event.THAW)
-                    shard.entries.waiting.add(entry)
-        shard.entries.moving_held.clear()
-        shard.notify()
-
     async def _release(self, move: _Move) -> None:
-        """Drop the moved entries, in slices, and remove the contents that no entry needs any more."""
+        """C5: drop the moved entries, and remove the contents that no entry needs any more."""
         shard, frozen, borrowers = self._shard, move.frozen, move.borrowers
         move.borrowers = ()
         needed: set[int] = set()
@@ -340,7 +273,7 @@ class Evacuator:
                 shard.deleter.remove(shard.silos.file(file))
 
     async def _free(self, move: _Move) -> None:
-        """C5."""
+        """C5: free the slot."""
         shard, segment = self._shard, move.segment
         await shard.deleter.unpinned(self._urgent)
         for name in (*move.ended, *move.ended_keys):
@@ -358,9 +291,3 @@ class Evacuator:
         del shard.ring.segments[segment.number]
         # Claims that were held back by a full ring may go on.
         shard.notify()
-
-
-def _carried(entry: JournalEntry, line: bytes) -> Entry:
-    """Its part of a CARRY frame."""
-    flags = ALIVE | (BEGUN if entry.begun else 0)
-    return Entry(Mark.CARRIED, flags, entry.segment.number, entry.ordinal, entry.content, line)

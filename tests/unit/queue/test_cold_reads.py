@@ -12,6 +12,7 @@ import pytest
 from mqcd.config.settings import JournalSettings
 from mqcd.core.model import Action
 from mqcd.core.selecting.selection import Selection
+from mqcd.queue.checkpoint.freezing import Freezing
 from mqcd.queue.wal.segments import SegmentState
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import batch, carry_out
@@ -83,7 +84,7 @@ async def carry(rig: Rig) -> None:
     # The helper is no process here: what it has read so far does not count.
     assert isinstance(rig.disk, ColdDisk)
     rig.disk.on_loop.clear()
-    await rig.store._live.checkpointer._evacuator._carry(segment)
+    await Freezing(rig.shard, rig.store._live.writer, segment).freeze()
     assert not segment.entries
     await rig.store.park(claimed, 0)
 

@@ -1,0 +1,117 @@
+"""C1 of an evacuation: all that is in a segment is frozen or leaves it; and the undoing of that.
+
+What rests is frozen. What is in flight must not be, because its verdict may come at any moment:
+
+| an entry that | becomes |
+|---|---|
+| waits, or was passed over | frozen |
+| is claimed | moved to the current segment by a CARRY frame; in flight all the while |
+| is claimed, and given up before that frame is appended | frozen, in the next round |
+| is claimed, and given up while that frame is written | moved all the same; it waits there |
+| is being settled or parked | moved or ended by its own frame: a CARRY, which may be empty, is behind it |
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from mqcd.core.model import Area
+from mqcd.queue.format.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
+from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.memory.slices import AT_ONCE, slices
+from mqcd.queue.requests.write import Writer
+from mqcd.queue.wal.entry_states import UNDER_CARRY, Event, State
+from mqcd.queue.wal.segments import JournalEntry, Segment
+
+
+class Freezing:
+    """The freezing of one segment."""
+
+    def __init__(self, shard: Shard, writer: Writer, segment: Segment) -> None:
+        self._shard = shard
+        self._writer = writer
+        self._segment = segment
+        self.frozen: list[JournalEntry] = []
+        """All that have been frozen."""
+
+    async def freeze(self) -> None:
+        """Then every entry of the segment is frozen, and the frames of all that have left it are durable: no
+        later start finds them here. Raises OSError, StoreUnavailable; then some may be frozen."""
+        await self._freeze_resting()
+        while any(entry.state is not State.FROZEN for entry in self._segment.entries.values()):
+            await self._carry()
+            await self._freeze_resting()
+
+    async def thaw(self) -> None:
+        """All that rests in the segment waits again, in its order."""
+        shard = self._shard
+        # Also what was given back since: else it would stand in the queues twice.
+        await self._freeze_resting()
+        async for part in slices(tuple(self._segment.entries.values())):
+            for entry in part:
+                if entry.state is State.FROZEN:
+                    entry.on(Event.THAW)
+                    shard.entries.waiting.add(entry)
+        shard.entries.moving_held.clear()
+        shard.notify()
+
+    async def _freeze_resting(self) -> None:
+        """Freeze until none of the segment rests, and in that turn take all of them out of the queues."""
+        shard, segment = self._shard, self._segment
+        while resting := [entry for entry in segment.entries.values() if entry.resting]:
+            latest = shard.latest_due()
+            async for part in slices(resting):
+                for entry in part:
+                    # Some may have moved, or come back, since the turn before.
+                    if entry.resting and entry.segment is segment:
+                        shard.entries.waiting.leave(entry, latest)
+                        entry.on(Event.FREEZE)
+                        self.frozen.append(entry)
+                        if entry.area is Area.HELD and entry.due:
+                            shard.entries.moving_held.add(entry.domain)
+        shard.entries.waiting.drop(segment.number)
+
+    async def _carry(self) -> None:
+        """Move claimed entries to the current segment: as many as fit in one frame."""
+        shard = self._shard
+        carried = [(entry, _carried(entry, line)) for entry, line in await self._claimed()]
+        for entry, _ in carried:
+            entry.on(Event.CARRY)
+
+        def landed() -> None:
+            for entry, _ in carried:
+                if entry.state in UNDER_CARRY:
+                    shard.entries.carried(entry)
+            # Some may have been given up meanwhile.
+            shard.notify()
+
+        def placed(target: Segment, ordinal: int, body: int, _sequence: int) -> None:
+            for entry, frame_entry in carried:
+                shard.entries.move(entry, target, ordinal, body + ENTRY_HEAD, len(frame_entry.line))
+                ordinal += 1
+                body += ENTRY_HEAD + len(frame_entry.line)
+            landed()
+
+        body = b"".join([pack_entry(frame_entry) for _, frame_entry in carried])
+        # A frame without entries is written, too: when it is durable, so are the verdicts before it.
+        durable = shard.journal.append(Kind.CARRY, [body], len(carried), shard.clock.now(), placed, landed)
+        with self._writer.carrying(durable):
+            await asyncio.shield(durable)
+
+    async def _claimed(self) -> list[tuple[JournalEntry, bytes]]:
+        """Claimed entries and their lines, as many as fit in one frame."""
+        segment, room = self._segment, self._shard.journal.largest_frame
+        lines: list[tuple[JournalEntry, bytes]] = []
+        for entry in [each for each in segment.entries.values() if each.state is State.CLAIMED]:
+            room -= ENTRY_HEAD + entry.length
+            if lines and (room < 0 or len(lines) == AT_ONCE):
+                break
+            lines.append((entry, await self._shard.raw_line(entry)))
+        # While others were read, some may have been settled or given back.
+        return [each for each in lines if each[0].segment is segment and each[0].state is State.CLAIMED]
+
+
+def _carried(entry: JournalEntry, line: bytes) -> Entry:
+    """Its part of a CARRY frame."""
+    flags = ALIVE | (BEGUN if entry.begun else 0)
+    return Entry(Mark.CARRIED, flags, entry.segment.number, entry.ordinal, entry.content, line)
