@@ -11,9 +11,9 @@ from contextlib import aclosing
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Action, Batch
 from mqcd.core.ports import Clock, QueueStore
+from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.applying import apply
-from mqcd.daemon.control.actions.orders import name_of
 
 
 class Retrying:
@@ -47,6 +47,8 @@ class Retrying:
 
     async def _carry_out(self, selection: Selection) -> int:
         now = self._clock.now()
-        batch = Batch(id=name_of(Action.RETRY, now), action=Action.RETRY, at=now, by="library", until=now)
+        # No message and no other batch has it: a SPID is reserved once.
+        name = f"{Action.RETRY}-{format_spid(self._store.reserve(False))}"
+        batch = Batch(id=name, action=Action.RETRY, at=now, by="library", until=now)
         async with aclosing(apply(self._store, self._clock, selection, batch)) as parts:
             return sum([part.changed + len(part.recipients) async for part in parts])

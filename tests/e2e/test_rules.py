@@ -39,6 +39,8 @@ def test_rules_stand_over_shards_and_kills(make_server: MakeServer, receiver: Re
     server.command("rule", "cancel", suspend)
     for recipient in set(sent) - set(held):
         receiver.to(recipient)
+    retries = [each for each in json.loads(server.page("/v1/batches")[1]) if each["action"] == "retry"]
+    assert [(each["batch"], each["by"]) for each in retries] == [(f"retry-{suspend}", "server")]
     assert server.metrics()["mqcd_queue_recipients{held}"] == len(held)
     undo = json.loads(server.command("rule", "cancel", hold, "--json"))["undo"].split()
     server.command(*undo[1:])
