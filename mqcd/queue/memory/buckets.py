@@ -1,7 +1,19 @@
 """Entries that claims have passed over because their domain's destination takes no mail: a bucket a domain.
 
 However many a bucket holds, a claim passes them over again in one step. When the time of its domain has come
-they return in groups, because all at once would delay all other mail.
+they return in groups, because all at once would delay all other mail. What becomes of them:
+
+| what happens | method | an entry | `until` of its bucket |
+|---|---|---|---|
+| a claim passes it over | `push` | comes | is set, if the bucket is new |
+| its time has come | `returning`, `pop` | leaves: it may be claimed | moves, if that completes its group |
+| then its domain is suspended again | `returning` | stays; `pop_aged` gives it if it is old | is set anew |
+| it is claimed for its age, or by a batch | - | leaves: its row drops it | stays |
+| its segment is evacuated | `next_cluster_due`, `drop` | leaves, with a due time | stays |
+| nothing may be due so late any more | `bring_forward` | stays | is set, if it was later |
+| all have left when the time comes | `next_return` | | ends with the bucket |
+
+Invariant: the heap has an item with the `until` of each bucket; what changes that calls `_schedule`.
 """
 
 from __future__ import annotations
@@ -112,7 +124,7 @@ class Buckets:
         return entry
 
     def _schedule(self, bucket: Bucket) -> None:
-        """Its `until` is another one: without an item of the heap that has it the domain never returns."""
+        """Its `until` is another one: without an item that has it the domain would never return."""
         heappush(self._returns, (bucket.pace.until, bucket.domain))
 
     def next_cluster_due(self, entry: JournalEntry) -> int:
