@@ -67,6 +67,7 @@ class _Move:
     contents: array[int] = field(default_factory=lambda: array("Q"))
     """SPID, offset and length of each: tens of thousands of small objects take long to make and to pickle."""
     listed: set[int] = field(default_factory=set)
+    """SPIDs of these."""
     links: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     """QIDs of recipients with a link of their own, by SPID."""
     borrowers: tuple[JournalEntry, ...] = ()
@@ -121,6 +122,7 @@ class Evacuator:
         try:
             await self._release(move)
         finally:
+            # The pin of `_retire`.
             segment.readers -= 1
         await self._free(move)
         shard.figures.evacuations += 1

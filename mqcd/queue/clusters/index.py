@@ -33,7 +33,7 @@ class ClusterIndex:
     | `unrecorded` | names each whose cursor and counts are not the MANIFEST's, or which that does not list |
     | `replaced_up_to` | REPLACE frames up to this sequence have been followed here, and no other |
     | `numbered` | file numbers below it are taken: no two batches of a run make a cluster of one name |
-    | `_latest` | by name, the time later than which no record is due, where a line says so; lost in a crash |
+    | `_latest` | by name: a time that no record is due after, whatever its line says; a crash forgets it |
     """
 
     def __init__(self, disk: Disk, root: Path) -> None:

@@ -120,6 +120,7 @@ def _place_clusters(shard: Shard, live: LiveEntries) -> None:
         if cluster.left and cluster == state.clusters.get(cluster.name):
             index.add(cluster)
         else:
+            # A frame has changed it, or nothing is left of it: the next edit records that.
             index.advance(cluster)
     index.replaced_up_to = max([state.replaced, *(at for at, _ in live.made.values())])
     # Also for entries: the clock may have leapt since they were taken in.

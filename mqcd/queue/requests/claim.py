@@ -51,7 +51,7 @@ class Claims:
         self._shard = shard
         self._turn = asyncio.Lock()
         self._due_first = False
-        """Which side of the last claim had the odd place."""
+        """Whether due mail had the odd place in the last claim."""
         self._older_first = False
         """Whether in the next one the odd place of several tenants goes to clusters."""
 
@@ -70,9 +70,8 @@ class Claims:
                 return ()
             self._due_first = not self._due_first
             expiry = Expiry(overdue, received_by) if overdue else NOTHING_EXPIRES
-            search = _Mail(self._shard, now, skip, expiry, places)
+            search = _Mail(self._shard, now, skip, expiry, places, self._older_first)
             # Not in step with the odd place: a claim of one place would always have the same side's turn.
-            search.older_first = self._older_first
             self._older_first ^= self._due_first
             return await search.run(search.mail(room, self._due_first))
 
@@ -161,10 +160,14 @@ def older_share(most: int, found: int, several: bool, older_first: bool) -> int:
 class _Mail(Search):
     """The search for new and due mail, and for what must expire though its domain is suspended."""
 
-    _asks = ASKED_AT_ONCE
-    """Records that it may still read to see whether their recipients are overdue."""
-    older_first = False
-    """Whether the odd place of several tenants goes to clusters."""
+    def __init__(
+        self, shard: Shard, now: int, skip: Skip, expiry: Expiry, places: Places | None, older_first: bool
+    ) -> None:
+        """`older_first`: whether the odd place of several tenants goes to clusters."""
+        super().__init__(shard, now, skip, expiry, places)
+        self._older_first = older_first
+        self._asks = ASKED_AT_ONCE
+        """Records that it may still read to see whether their recipients are overdue."""
 
     async def mail(self, room: int, due_first: bool) -> None:
         """Find new and due mail; the odd place and the first turn go to each side alternately."""
@@ -217,9 +220,10 @@ class _Mail(Search):
         most: int,
         found: list[JournalEntry],
     ) -> None:
-        """Claim from clusters, which have the `older` tenants' mail, and from the journal (`newer`)."""
+        """Claim a share from clusters, which have the `older` tenants' mail; then from the journal, which has
+        that of `newer`; what this leaves, from clusters. `most` is how long `found` may become."""
         several = bool(older) and len({*older, *newer}) > 1
-        share = older_share(most, len(found), several, self.older_first)
+        share = older_share(most, len(found), several, self._older_first)
         await self.load(first, share, found, older)
         await self.pop(pop, most, found)
         await self.load(first, most, found, older)

@@ -37,6 +37,7 @@ class Expiry:
 
 
 NOTHING_EXPIRES = Expiry(lambda _: False, 0)
+"""Suspended domains are passed over whole: nobody was accepted by 0."""
 
 
 class Passing:
@@ -47,8 +48,9 @@ class Passing:
         self._waiting = shard.entries.waiting
         self._now = now
         self.skip = skip
-        self.latest = shard.latest_due()
+        self._latest = shard.latest_due()
         self.left = PASSED_AT_ONCE
+        """How many more it may pass over, or load without claiming them."""
 
     def keep_half(self) -> None:
         """Hold back half of what a whole claim may pass over, for the side that comes second."""
@@ -69,12 +71,12 @@ class Passing:
         is found once more after it."""
         self.left -= 1
         if entry.resting:
-            self._waiting.pass_over(entry, min(self.skip[entry.domain], self.latest), self._now)
+            self._waiting.pass_over(entry, min(self.skip[entry.domain], self._latest), self._now)
 
     def wait(self, entry: JournalEntry) -> None:
         """A loaded entry that is not claimed waits for its time; its record is read again then."""
         self.left -= 1
         entry.raw = b""
         if entry.area not in (Area.HELD, Area.REMOVED):
-            entry.due = min(entry.due, self.latest)
+            entry.due = min(entry.due, self._latest)
         self._waiting.add(entry)

@@ -95,6 +95,7 @@ class Search:
         """Claim records of clusters, of the `first` one each time, until it names none; where `first` takes
         turns between `tenants`, of each no more than its part. `most` is how long `found` may become."""
         while self.may_load(found, most) and (name := first()) is not None:
+            # Rounded up.
             room = -((len(found) - most) // max(len(tenants), 1))
             if not await self.loader.load(name, room, found):
                 break
