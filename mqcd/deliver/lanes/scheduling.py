@@ -7,7 +7,7 @@
 | | tenants of one priority | every other one, of two | a bulk sender delays no other | `tenants` |
 | 100 connections | those that answer; others | 100; 50, with new ones 75 | tarpits delay no other | `slots` |
 | | one lane | its window, 1 to 20 | a server gets what it takes | `window` |
-| 2500 recipients | a lane; a new one | all; 625 | one that stands still leaves room | `_outside` |
+| 2500 recipients | a lane; a new one | all; 625 | one that stands still leaves room | `_keep_outside` |
 | | a lane that stands still | 1250 / lanes with mail | the same, once they are full | `reliefs` |
 | 312 more | tenants that hold little | 8 times what is left | one is left for the next | `tenants` |
 | tokens of a rate | what it counts | in order of arrival | other mail goes on | `throttling` |
@@ -180,7 +180,7 @@ class LaneTable:
             job.limit = self._throttle.of_sender(recipient)
             most = self._bounds.queuecache
             job.few = self.shares.is_few(recipient, lane.queue.few, self.active, most)
-            if give := self._outside(lane, job, now):
+            if give := self._keep_outside(lane, job, now):
                 return give
         self._enter(lane, job, now)
         if lane.suspended:
@@ -208,10 +208,11 @@ class LaneTable:
         """The most that a lane may hold of which no transaction has ended."""
         return max(self._bounds.queuecache // 4, 1)
 
-    def _outside(self, lane: Lane, job: Job, now: int) -> Give | None:
-        """A Give where something holds the recipient back."""
+    def _keep_outside(self, lane: Lane, job: Job, now: int) -> Give | None:
+        """A Give where something holds the recipient back; its lane or its rate notes when it returns."""
         most = self._new_share
         why = holds_back(lane, job, now, most)
+        # Whether a share is used up by half is seen when mail comes.
         lane.share = lane.share.eased(lane.queue.waiting, new=lane.condition is Condition.NEW)
         if why is None:
             return None
@@ -260,7 +261,6 @@ class LaneTable:
             elif turn is not _LEAVE and (job := self._take(lane, now)) is not None:
                 started.append(Start(lane=lane, job=job, reuse=slots.start(lane, now)))
                 self._turns.push(lane)
-        # Back in line, in their order.
         for lane in blocked:
             self._turns.push(lane)
         slots.crowded = slots.full and bool(self._turns)
