@@ -1,6 +1,6 @@
 """Key files: written once, by the helper, and read by position.
 
-An evacuation writes the keys of its segment together with those of older files that are not much larger, and
+An evacuation writes the keys of its segment together with those of older files that have no more, and
 without those that are too old; so there are few files, and each key is rewritten a few times. Memory holds a
 file's index and, where `memorybudget` has room, four octets a key: nearly every new key is known to be new
 without a look at the disk.
@@ -29,8 +29,6 @@ DIRECTORY = "keys"
 """Below the queue root."""
 MOST = 1 << 19
 """Keys of a file that is still rewritten: a larger one only waits for its time."""
-_FACTOR = 4
-"""A file is rewritten unless it holds so many times the keys of all newer ones."""
 _PRINT = 4
 """Octets of a name that memory holds: those before the last."""
 
@@ -65,7 +63,7 @@ def to_merge(files: Sequence[KeyFile], new: int) -> list[KeyFile]:
     """Which files are rewritten together with so many new keys; `files` from the oldest on. Pure."""
     chosen: list[KeyFile] = []
     for file in reversed(files):
-        if file.records > _FACTOR * new or file.records + new > MOST:
+        if file.records > new or file.records + new > MOST:
             break
         chosen.append(file)
         new += file.records

@@ -32,8 +32,7 @@ class LiveKeys:
 
     def add(self, record: bytes) -> None:
         """A key has been used, in the newest segment that holds one."""
-        bucket = self.bucket(record)
-        bucket += record
+        self._buckets[record[0] << 4 | record[1] >> 4] += record
         self.count += 1
 
     def find(self, name: bytes) -> Used | None:

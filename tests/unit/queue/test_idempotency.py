@@ -46,10 +46,10 @@ async def test_an_evacuation_moves_keys_to_a_file(rig: Rig) -> None:
 async def test_evacuations_put_keys_of_older_files_together(rig: Rig) -> None:
     first = await send(rig, "a", "b")
     await rig.evacuate()
-    second = await send(rig, "c")
+    second = await send(rig, "c", "d")
     await rig.evacuate()
     assert len(files(rig)) == 1
-    assert await send(rig, "a", "b", "c") == [*first, *second]
+    assert await send(rig, "a", "b", "c", "d") == [*first, *second]
 
 
 async def test_keys_in_files_outlive_kills(rig: Rig) -> None:

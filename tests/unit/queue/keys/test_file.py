@@ -107,11 +107,11 @@ def test_the_prints_say_which_names_may_be_there(tmp_path: Path) -> None:
         opened.close()
 
 
-def test_files_are_rewritten_until_one_is_much_larger() -> None:
-    files = sized(100_000, 5000, 1000, 100)
-    assert [each.records for each in to_merge(files, 50)] == [100]
-    assert [each.records for each in to_merge(files, 200)] == [100, 1000, 5000]
-    assert to_merge(files, 10) == []
+def test_files_are_rewritten_until_one_is_larger() -> None:
+    files = sized(100_000, 400, 200, 100)
+    assert [each.records for each in to_merge(files, 100)] == [100, 200, 400]
+    assert [each.records for each in to_merge(files, 50)] == []
+    assert [each.records for each in to_merge(files, 150_000)] == [100, 200, 400, 100_000]
 
 
 def test_a_large_file_is_not_rewritten() -> None:
