@@ -2,13 +2,13 @@
 
 What holds after each step:
 
-| after | entries of the segment | on disk | who begins to read now, reads |
+| after | entries of the segment | on disk | what is begun now, reads |
 |---|---|---|---|
 | C1 `freeze` | frozen, in no queue | what has left it is durable elsewhere | the segment |
 | C2 `_copy` | the same | and, as waste, contents in the spool | the segment |
 | C3 `_copy`, `_write_keys` | the same | and, as waste, clusters and a key file | the segment |
-| C4 `_commit`, `_retire` | in clusters on offer | one edit: these count, the segment is waste | these |
-| C5 `_release`, `_free` | the same | waste is removed, the segment's file is free | these |
+| C4 `_commit`, `_retire` | in clusters on offer | one edit: the segment is the waste now | clusters, spool |
+| C5 `_release`, `_free` | the same | waste is removed, the segment's file is free | clusters, spool |
 
 The segment's file stays as it is for what has begun to read before C4: searches that have met frozen
 entries, until these are dropped; readers, until they let their pin go; a content that is being sent, until
@@ -17,8 +17,7 @@ its end.
 What a failure leaves, in any step before C4's edit is durable: entries that rest in the segment wait there
 again (`thaw`), those that CARRY frames have moved stay where they are. Files of C2 and C3 are used or
 written anew by the next try, or removed as waste. If it is not certain whether the edit is durable, all
-stay frozen until it is taken back (`_until_certain`). C5 does not fail: what cannot be removed is logged,
-and stays.
+stay frozen until it is taken back (`_until_certain`). What C5 cannot remove is logged, and stays.
 
 However many entries a segment has, no turn of the loop handles more than `slices.AT_ONCE` of them, and
 counts are right at each moment between. What claims, verdicts and a stop meet in each step:

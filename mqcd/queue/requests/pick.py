@@ -14,7 +14,8 @@ searches are made, because records move meanwhile. All of these are selected:
     G        cluster                     a claim loads and parks it   by search 2, in the journal
 
 Search 2 goes through the segments from the one on that was the newest at the start, because frames go to no
-other, and through clusters that search 1 has not met. A record that moves twice during it may be missed.
+older one, and through clusters that search 1 has not met. A record that moves twice during it may be
+missed.
 
 What an exit leaves, beside the parts that were yielded (the caller settles or parks the last one):
 
@@ -24,10 +25,10 @@ What an exit leaves, beside the parts that were yielded (the caller settles or p
 | StoreUnavailable: a frame has failed, or the helper has no room | as it was |
 | closed or cancelled | as it was, but for what frames under way change: it waits for them |
 
-No exit leaves a record that is half changed, an entry claimed, or a cluster that claims are not offered.
+No exit leaves a record half changed, another entry claimed, or a cluster that claims are not offered.
 
-Between two parts it rests while mail is in flight, so that a batch takes a part of the time alone. What else
-it meets of claims and evacuations: docs/internals.md, "What may run at the same time".
+Between two parts it rests while mail is in flight, so that a batch takes a part of the time alone. What
+else it meets of claims and evacuations: docs/internals.md, "What may run at the same time".
 """
 
 from __future__ import annotations
