@@ -41,6 +41,7 @@ from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
 from mqcd.queue.format import keys
 from mqcd.queue.keys.file import OpenFile, WriteKeys, write_keys
+from mqcd.queue.keys.filter import Filter
 from mqcd.queue.keys.live import LiveKeys
 from mqcd.queue.store import ClusterStore
 from mqcd.submit import Door
@@ -215,8 +216,10 @@ def memory(root: Path) -> dict[str, float]:
     assert file is not None
     del records, task
     before = resident()
-    opened = OpenFile.open(Disk(), root, file)
+    opened, filed = OpenFile.open(Disk(), root, file), Filter()
+    filed.add(memoryview(opened.prints).cast("I"), file.newest)
     of_file = (resident() - before) / FILED
+    assert filed.perhaps(name(1))
     assert opened.perhaps(name(1), keys.top_of(name(1)))
     return {"octets_live": of_live, "octets_filed": of_file}
 
