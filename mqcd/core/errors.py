@@ -32,10 +32,6 @@ class ContentUnavailable(StoreUnavailable):
     """The octets of one message cannot be had now: missing, or their disk fails. Others may go on."""
 
 
-class MessageTaken(StoreUnavailable):
-    """Another node has taken a message of a shared store: nothing of it is this server's to record."""
-
-
 class StoreDamaged(MqcdError):
     """What lies on disk contradicts itself. The operator must look: `mqcd fsck` names the places."""
 

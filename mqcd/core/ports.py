@@ -178,10 +178,7 @@ class QueueStore(MailTaker, Protocol):
         """
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
-        """Note that an attempt starts. To be awaited before the final dot is sent, and before `settle`.
-
-        Raises StoreUnavailable: it is not noted. As MessageTaken: it never will be.
-        """
+        """Note that an attempt starts. To be awaited before the final dot is sent."""
 
     def settle(
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()

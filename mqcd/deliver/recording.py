@@ -3,7 +3,7 @@
 Connections do not wait for a verdict to be durable; how many may be on their way is bounded
 (`MAX_OUTSTANDING`, see `Recorder.room`). While the store cannot record (StoreUnavailable) the work is kept
 and tried again every `RETRY_MS`, and nothing new may be started while it is `paused`: no verdict is lost
-and no recipient is tried twice for want of one. A verdict is not recorded before the begin of its attempt.
+and no recipient is tried twice for want of one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from mqcd.core.errors import MessageTaken, StoreUnavailable
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.deliver.health.suspects import Suspects
@@ -56,18 +55,12 @@ class _Work:
     def perform(self, store: QueueStore) -> Awaitable[None]:
         if self.recipients:
             return store.park(self.recipients, self.until)
-        return self._begin_and_settle(store) if self.begin else self._settle(store)
-
-    async def _begin_and_settle(self, store: QueueStore) -> None:
-        """One after the other: a journal that fails refuses the begin, but takes the verdict, to write it
-        later."""
-        # Of a message that is not this server's any more, the settle ends the claims.
-        with suppress(MessageTaken):
-            await store.begin(self.all, self.begin)
-        self.begin = ""
-        await self._settle(store)
-
-    def _settle(self, store: QueueStore) -> Awaitable[None]:
+        if self.begin:
+            # Both in one turn: what is between them would be an attempt of unknown outcome after a kill.
+            begun = asyncio.ensure_future(store.begin(self.all, self.begin))
+            # A journal that fails refuses the begin, but not the verdict: then the attempt has no event.
+            begun.add_done_callback(lambda future: future.cancelled() or future.exception())
+            self.begin = ""
         if self.reports is not None:
             return _reporting(store, self.settlements, self.reports)
         return store.settle(self.settlements)
@@ -109,6 +102,7 @@ class Recorder:
         self._parks: deque[_Work] = deque()
         """The first one is being recorded, or kept."""
         self._retry: asyncio.Task[None] | None = None
+        self._closed = False
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -166,6 +160,7 @@ class Recorder:
 
     def close(self) -> None:
         """Try no more."""
+        self._closed = True
         self._parks.clear()
         if self._retry is not None:
             self._retry.cancel()
@@ -222,7 +217,7 @@ class Recorder:
         self._pause(error)
 
     def _pause(self, error: BaseException) -> None:
-        if self._retry is None:
+        if self._retry is None and not self._closed:
             _log.warning("delivery paused, the store cannot record: %s", error)
             self._retry = asyncio.get_running_loop().create_task(self._try_again())
 

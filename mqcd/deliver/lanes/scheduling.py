@@ -96,8 +96,8 @@ class LaneTable:
         have used up stays used up. Domains may have other lanes from now on."""
         self._bounds = bounds
         self.passing.clear()
-        self.slots.rebind(bounds.maxconnections)
         self._throttle.rebind(bounds, self._lanes.values(), now)
+        self.slots.rebind(bounds.maxconnections)  # Held lanes come into line with jobs that stood aside.
 
     # ------------------------------------------------------------ looking
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
-from mqcd.core.errors import DecodeError, MessageTaken, StoreDamaged
+from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.queueing.spid import SpidSource, format_spid
 from mqcd.queue.format import record
@@ -44,7 +44,7 @@ MOST_CHANGES = 500
 
 log = logging.getLogger(__name__)
 
-_LOST = MessageTaken("another node has taken the message")
+_LOST = StoreUnavailable("another node has taken the message")
 
 _RESTS, _EVENT, _KEY = b"-", b"!", b"k"
 """How a value begins: BEGUN or this of a recipient, whose record line follows; that of an event; of a key."""

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from mqcd.core.errors import ContentUnavailable, MessageTaken, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
 from mqcd.core.ports import (
     Clock,
@@ -303,7 +303,7 @@ class StoredQueue:
         """Note that an attempt starts."""
         state = self._live
         if len(state.kept(recipients)) < len(recipients):
-            return failed(MessageTaken("another node has taken the message"))
+            return failed(StoreUnavailable("another node has taken the message"))
         records = state.claimed_records(recipients)
 
         def end(durable: bool) -> None:

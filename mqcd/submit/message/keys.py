@@ -13,7 +13,7 @@ from mqcd.submit.esmtp.parameters import MAX_KEY
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.message.zoning import MAX_SECTION
 
-_FIELD = re.compile(rb"\nx-mqcd-key[ \t]*:([^\n]*(?:\n[ \t][^\n]*)*)(?=\n)", re.IGNORECASE)
+_FIELD = re.compile(rb"\nx-mqcd-key[ \t]*:([^\n]*+(?:\n[ \t][^\n]*+)*+)", re.IGNORECASE)
 _KEY = re.compile(rb"[!-~]{1,%d}" % MAX_KEY)
 _MALFORMED = Reply(
     code=554,

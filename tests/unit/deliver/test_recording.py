@@ -1,4 +1,4 @@
-"""What is given to the store: parks of thousands of recipients in parts, an attempt before its verdict."""
+"""What is given to the store: parks of thousands of recipients in parts, an attempt with its verdict."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Sequence
 
 import pytest
 
-from mqcd.core.errors import MessageTaken, StoreUnavailable
-from mqcd.core.events import Verb
-from mqcd.core.model import Recipient, Settlement
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Recipient, Settlement, Submission
 from mqcd.deliver.recording import PARKED_AT_ONCE, RETRY_MS, Recorder
 from tests.contract.mail import Post, deferred
 from tests.fakes.clock import FakeClock, turns
@@ -84,42 +83,36 @@ async def test_a_stop_leaves_unbegun_parts_to_the_next_start() -> None:
     assert store.parts == [PARKED_AT_ONCE]
 
 
-class RefusingStore(MemoryStore):
-    """Refuses to note that attempts begin, with one error after the other. It takes verdicts, as a journal
-    that fails does, to record them later."""
+class ClosedStore(SlowStore):
+    """Lists what it is asked for, and records no verdict."""
 
-    errors: list[StoreUnavailable]
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.asked: list[str] = []
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
-        if not self.errors:
-            return super().begin(recipients, destination)
-        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        refused.set_exception(self.errors.pop())
-        return refused
+        self.asked.append(f"begin {destination}")
+        return super().begin(recipients, destination)
+
+    def settle(
+        self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
+    ) -> Awaitable[None]:
+        self.asked.append("settle")
+        raise StoreUnavailable("the queue is not open")
 
 
-@pytest.mark.parametrize(
-    ("error", "verbs"),
-    [
-        (StoreUnavailable("full"), [Verb.ACCEPTED, Verb.ATTEMPTED, Verb.DEFERRED]),
-        (MessageTaken("by another"), [Verb.ACCEPTED, Verb.DEFERRED]),
-    ],
-)
-async def test_no_verdict_is_recorded_without_its_attempt(error: StoreUnavailable, verbs: list[Verb]) -> None:
-    clock, observer = FakeClock(), RecordingObserver()
-    store = RefusingStore(clock, observer)
-    store.errors = [error]
+async def test_a_verdict_is_given_in_the_turn_of_its_begin_and_not_tried_after_the_close() -> None:
+    clock = FakeClock()
+    store = ClosedStore(clock)
     await store.open()
     post = Post(store, clock)
     await post.send("a@example.org")
     [claimed] = await post.claim_all()
     recorder = Recorder(store, clock, lambda _: None, lambda: None)
-    recorder.settle([Settlement(recipient=claimed, verdict=deferred(clock.now() + 60_000))], "example.org")
-    done = asyncio.ensure_future(recorder.done())
-    await turns()
-    if recorder.paused:
-        assert observer.verbs(claimed.key) == verbs[:1]
-        await clock.run_for(RETRY_MS)
-    await asyncio.wait_for(done, 60)
-    assert observer.verbs(claimed.key) == verbs
     recorder.close()
+    sleepers = clock.sleepers
+    recorder.settle([Settlement(recipient=claimed, verdict=deferred(clock.now() + 60_000))], "example.org")
+    assert store.asked == ["begin example.org", "settle"]
+    await turns()
+    assert clock.sleepers == sleepers
+    assert not recorder.paused

@@ -19,6 +19,7 @@ from mqcd.submit.message.keys import take_key
         (b"To: b\r\nX-mqcd-Key:\r\n a-1\r\nCc: d\r\n\r\n", "a-1", b"To: b\r\nCc: d\r\n\r\n"),
         (b"X-mqcd-Key: a\r\n\r\n", "a", b"\r\n"),
         (b"X-mqcd-Key: a\r\n", "a", b""),
+        (b"To: b\r\nX-mqcd-Key: a", "a", b"To: b\r\n"),
         (b"X-mqcd-Keys: a\r\n\r\n", "", b"X-mqcd-Keys: a\r\n\r\n"),
         (b"To: b\r\n\r\nX-mqcd-Key: a\r\n", "", b"To: b\r\n\r\nX-mqcd-Key: a\r\n"),
         (b"\r\nX-mqcd-Key: a\r\n", "", b"\r\nX-mqcd-Key: a\r\n"),
@@ -37,6 +38,11 @@ def test_what_is_no_key_is_refused(field: bytes) -> None:
     with pytest.raises(DoorRefused) as refused:
         take_key(b"X-mqcd-Key: " + field + b"\r\n\r\nbody")
     assert refused.value.reply.code == 554
+
+
+def test_a_fold_at_the_end_belongs_to_the_key() -> None:
+    with pytest.raises(DoorRefused):
+        take_key(b"X-mqcd-Key:abc:\r\n\t:")
 
 
 @given(st.binary(max_size=200), st.binary(max_size=50))
