@@ -7,11 +7,15 @@ they return in groups, because all at once would delay all other mail. What beco
 |---|---|---|---|
 | a claim passes it over | `push` | comes | is set, if the bucket is new |
 | its time has come | `returning`, `pop` | leaves: it may be claimed | moves, if that completes its group |
-| then its domain is suspended again | `returning` | stays; `pop_aged` gives it if it is old | is set anew |
+| then its domain is suspended again | `returning` | stays, and comes into `_aged` too | is set anew |
+| a claim that lets mail expire asks | `pop_aged` | leaves `_aged`, is given if it is old | stays |
 | it is claimed for its age, or by a batch | - | leaves: its row drops it | stays |
 | its segment is evacuated | `next_cluster_due`, `drop` | leaves, with a due time | stays |
 | nothing may be due so late any more | `bring_forward` | stays | is set, if it was later |
-| all have left when the time comes | `next_return` | | ends with the bucket |
+| all have left when the time comes | `next_return` | what `_aged` has of it goes | ends with the bucket |
+
+A claim that lets nothing expire leaves `_aged` alone, for a later one to ask. If the domain is open before
+that, its entries return, and are dropped unasked: their age is seen when they are claimed.
 
 Invariant: the heap has an item with the `until` of each bucket; what changes that calls `_schedule`.
 """
@@ -21,6 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from heapq import heappop, heappush
+from itertools import chain
 
 from mqcd.core.queueing.spid import accepted_by
 from mqcd.queue.memory.rows import Row
@@ -97,10 +102,9 @@ class Buckets:
         """By domain."""
         self._returns: list[tuple[int, str]] = []
         """A heap of (`until`, domain); an item whose bucket has another `until` is obsolete."""
-        self._aged: deque[tuple[str, deque[JournalEntry]]] = deque()
-        """By domain, entries whose suspension was renewed and that may be old enough to expire."""
-        self._aged_domains: set[str] = set()
-        """The domains of these: one at a time has a copy of its rows, however often it is renewed."""
+        self._aged: dict[str, deque[JournalEntry]] = {}
+        """By domain, entries whose suspension was renewed and that may be old enough to expire: one copy of
+        its row, however often it is renewed. Only domains with a bucket."""
 
     def push(self, entry: JournalEntry, until: int, now: int) -> None:
         """An entry that was popped waits here until then, or until the time that its domain has already."""
@@ -152,6 +156,7 @@ class Buckets:
                 if bucket.row:
                     return until
                 del self._buckets[domain]
+                self._aged.pop(domain, None)
             heappop(self._returns)
         return None
 
@@ -170,9 +175,8 @@ class Buckets:
             heappop(self._returns)
             bucket.pace = Pace(until, now)
             self._schedule(bucket)
-            if domain not in self._aged_domains and (received_by is None or bucket.oldest <= received_by):
-                self._aged_domains.add(domain)
-                self._aged += [(domain, part.copy()) for part in bucket.row.parts.values()]
+            if domain not in self._aged and (received_by is None or bucket.oldest <= received_by):
+                self._aged[domain] = deque(chain.from_iterable(bucket.row.parts.values()))
         return None
 
     def pop_aged(self, received_by: int | None) -> JournalEntry | None:
@@ -181,14 +185,12 @@ class Buckets:
         It stays in its bucket, unless it is claimed.
         """
         while self._aged:
-            domain, part = self._aged[0]
-            while part:
-                entry = part.popleft()
+            domain, entries = next(iter(self._aged.items()))
+            while entries:
+                entry = entries.popleft()
                 if _is_passed_over(entry) and is_old(entry, received_by):
                     return entry
-            self._aged.popleft()
-            if not self._aged or self._aged[0][0] != domain:
-                self._aged_domains.discard(domain)
+            del self._aged[domain]
         return None
 
     @property

@@ -18,8 +18,8 @@ move into the journal first (`load`). A recipient whose domain is suspended is p
 an entry is taken, and given back, is in `search`.
 
 A claim ends when its room is full, when nothing is due, when it has passed over `PASSED_AT_ONCE`
-recipients, or when the journal takes no new work. One that has passed over so many, or leaves overdue
-recipients for the next, wakes the claimers. One that ends because the journal takes nothing wakes none:
+recipients, or when the journal takes no new work. One that has passed over so many, or may expire mail and
+leaves some to ask about, wakes the claimers. One that ends because the journal takes nothing wakes none:
 they are woken when the journal takes work again.
 """
 
@@ -181,7 +181,9 @@ class _Mail(Search):
             if self.places is not None and self.places.extra:
                 await self._extra(self.places, len(self.found) + self.places.extra)
         finally:
-            if self.passing.left <= 0 or (room and waiting.has_aged):
+            # One that lets nothing expire has asked about none, and another one would not either.
+            asks = room and self.expiry is not NOTHING_EXPIRES
+            if self.passing.left <= 0 or (asks and waiting.has_aged):
                 asyncio.get_running_loop().call_soon(self.shard.notify)
 
     async def _halves(self, room: int, due_first: bool) -> None:

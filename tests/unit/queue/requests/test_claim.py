@@ -11,11 +11,12 @@ import pytest
 
 from mqcd.core.model import Recipient, Settlement
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.claim import due_share, ended_share, older_share, overdue_share
+from mqcd.queue.requests.claim import ASKED_AT_ONCE, due_share, ended_share, older_share, overdue_share
 from mqcd.queue.wal.entry_states import State
 from mqcd.queue.wal.segments import JournalEntry
 from tests.contract.harness import HOUR
 from tests.contract.mail import deferred
+from tests.fakes.clock import turns
 from tests.unit.queue.support import Rig
 
 DOMAIN = "a.atrn.example"
@@ -113,6 +114,33 @@ async def test_what_a_batch_gives_back_while_a_claim_reads_it_is_found_again(
     go_on.set()
     assert await asking == []
     assert len(await rig.post.claim_all()) == 1
+
+
+@pytest.mark.parametrize("opens", [False, True])
+async def test_a_claim_that_lets_nothing_expire_wakes_none_for_old_mail(rig: Rig, opens: bool) -> None:
+    left, start = 10, rig.clock.now()
+    many = ASKED_AT_ONCE + left
+    await rig.post.send(*(f"{number}@example.org" for number in range(many)))
+    assert await rig.store.claim(many, start, {"example.org": start + HOUR}) == []
+    rig.clock.advance(HOUR)
+    now = rig.clock.now()
+    skip = {"example.org": now + HOUR}
+    woken: list[None] = []
+    rig.store.watch(lambda: woken.append(None))
+    assert await rig.store.claim(many, now, skip, lambda _: False, now) == []
+    await turns()
+    assert woken
+    woken.clear()
+    assert await rig.store.claim(many, now, {}) == []
+    await turns()
+    assert not woken
+    if opens:
+        rig.clock.advance(HOUR)
+        assert len(await rig.post.claim_all()) == many
+        assert rig.store.next_due() is None
+        assert not rig.shard.entries.waiting.has_aged
+    else:
+        assert len(await rig.store.claim(many, now, skip, lambda _: True, now)) == left
 
 
 async def deferred_of(rig: Rig, tenant: str, count: int, due: int) -> None:
