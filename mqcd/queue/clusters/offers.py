@@ -9,7 +9,8 @@
 | held, with a due time | the same, and by age for a domain | the same, and `first_held` |
 | held, without one | | nothing: an operator has to ask for it |
 
-A cluster is offered while it holds records, but for two cases:
+The age of a cluster is that of its oldest mail, `ClusterState.received`. A cluster is offered while it holds
+records, but for two cases:
 
 | not offered | from | until |
 |---|---|---|
@@ -25,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
 
 from mqcd.core.model import BY_DUE, Area
 from mqcd.core.queueing.turns import DueByTenant
@@ -39,9 +41,9 @@ class Offers:
         """`clusters`: all of them, offered or not; kept by `ClusterIndex`."""
         self._clusters = clusters
         self._queues: dict[Area, dict[str, dict[str, None]]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
-        """By tenant, in the order of their turns; none is empty."""
+        """By tenant, in the order of their turns, names by age; none is empty."""
         self._held: dict[str, dict[str, None]] = {}
-        """By domain, the clusters of its held mail."""
+        """By domain, the clusters of its held mail by age."""
         self._reserved: set[str] = set()
         self._aside: set[str] = set()
         self._due = {area: DueByTenant(partial(_DueClusters, clusters)) for area in BY_DUE}
@@ -52,12 +54,23 @@ class Offers:
             self.withdraw(state.name)
         elif state.area in BY_DUE:
             if domain := queue_of(state.name):
-                self._held.setdefault(domain, {})[state.name] = None
+                self._line_up(self._held.setdefault(domain, {}), state)
             # Held mail without a due time waits for an operator.
             if state.due or state.area is not Area.HELD:
                 self._due[state.area].row(_tenant(state), state.due).push(state)
         elif state.area in self._queues:
-            self._queues[state.area].setdefault(_tenant(state), {})[state.name] = None
+            self._line_up(self._queues[state.area].setdefault(_tenant(state), {}), state)
+
+    def _line_up(self, names: dict[str, None], state: ClusterState) -> None:
+        """Put a cluster behind those of its age, unless it is there. The last one is seldom younger."""
+        if state.name in names:
+            return
+        age = state.received
+        younger = list(takewhile(lambda name: self._clusters[name].received > age, reversed(names)))
+        names[state.name] = None
+        for name in reversed(younger):
+            del names[name]
+            names[name] = None
 
     def withdraw(self, name: str) -> None:
         """Offer a cluster no more: rows by due time have not got it, or pass it over because it is empty."""
