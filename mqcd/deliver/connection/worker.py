@@ -36,7 +36,7 @@ from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.connection.attempt import End, transact
 from mqcd.deliver.connection.connecting import Connector, NoHost
 from mqcd.deliver.connection.link import Link, LinkView
-from mqcd.deliver.connection.states import Event, State, after
+from mqcd.deliver.connection.states import TABLE, Event, State, after
 from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
@@ -146,8 +146,8 @@ class Worker:
 
     @property
     def may_be_taken_back(self) -> bool:
-        """Whether its attempt can be cancelled without effect: no content was sent."""
-        if self._job is None or self._state is State.NEW:
+        """Whether `recall` is legal, and its attempt can be cancelled without effect: no content was sent."""
+        if self._job is None or Event.RECALL not in TABLE[self._state]:
             return False
         return self._link is None or not self._link.content_begun
 

@@ -1,6 +1,7 @@
 """Delivery from claim to verdict, against servers in memory."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -17,17 +18,20 @@ from mqcd.config.settings import (
 )
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Body, Bounced, Deferred, Expired, Phase, Verdict
-from mqcd.core.ports import MxHost
+from mqcd.core.model import Area, Body, Bounced, Deferred, Expired, Phase, Recipient, Verdict
+from mqcd.core.ports import Content, MxHost
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import format_spid
 from mqcd.deliver.claiming.loop import CLAIMED_AT_ONCE
 from mqcd.deliver.connection.worker import SHORTAGE_MS
+from mqcd.deliver.lanes.decisions import STUCK_MS
 from mqcd.deliver.lanes.lane import TRIAL_MS
 from mqcd.deliver.lanes.outside import FIRST_PROBE_MS
 from mqcd.deliver.service import Deliverer
+from mqcd.disk.waits import uncancellable
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.dialer import FakeDialer, Peer
+from tests.fakes.observer import RecordingObserver
 from tests.fakes.resolver import FakeResolver
 from tests.fakes.store import MemoryStore
 from tests.unit.deliver.kit import BY_DNS, CONTENT, MINUTE, RELAYED, SCHEDULE, Kit
@@ -711,6 +715,54 @@ async def test_an_attempt_at_a_tarpit_is_taken_back_without_a_verdict() -> None:
         await kit.heard(Verb.DELIVERED)
         assert kit.observer.verbs().count(Verb.DEFERRED) == 0
         assert sorted(lane.waiting for lane in kit.deliverer.lanes()) == [0, 0, 1]
+
+
+class HungDisk(MemoryStore):
+    """Its content cannot be read before `answers`, and a cancelled read waits for that, as a thread's does."""
+
+    def __init__(self, clock: FakeClock, observer: RecordingObserver) -> None:
+        super().__init__(clock, observer)
+        self.answers: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def content(self, recipient: Recipient) -> Content:
+        content = await super().content(recipient)
+        return content if recipient.domain == "d3.example" else HungContent(content, self.answers)
+
+
+class HungContent:
+    def __init__(self, content: Content, answers: asyncio.Future[None]) -> None:
+        self.content = content
+        self.answers = answers
+        self.size = content.size
+        self.close = content.close
+
+    async def read(self, octets: int) -> bytes:
+        try:
+            await asyncio.shield(self.answers)
+        except asyncio.CancelledError:
+            await uncancellable(self.answers)
+            raise
+        return await self.content.read(octets)
+
+
+async def test_an_attempt_that_a_hung_disk_keeps_is_taken_back_once(caplog: pytest.LogCaptureFixture) -> None:
+    hosts = {f"192.0.2.{number}": Peer for number in (1, 2, 3)}
+    relays = tuple(
+        RelaySettings(address=HostPort(host=host, port=25), destdomains=(f"d{host[-1]}.example",))
+        for host in hosts
+    )
+    async with Kit(replace(RELAYED, relays=relays, maxconnections=2), hosts, store=HungDisk) as kit:
+        assert isinstance(kit.store, HungDisk)
+        for number in (1, 2, 3):
+            await kit.submit(f"to@d{number}.example")
+        await kit.until(lambda: len(kit.dialer.dialled) == 2)
+        await kit.clock.run_for(TRIAL_MS + 5 * STUCK_MS)
+        assert not kit.dialer.messages
+        kit.store.answers.set_result(None)
+        await kit.clock.run_for(MINUTE)
+        await kit.heard(Verb.DELIVERED, 3)
+        assert not kit.observer.of(Verb.DEFERRED)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def test_an_attempt_after_one_whose_begin_failed_has_its_own() -> None:
