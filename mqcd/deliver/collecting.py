@@ -210,7 +210,7 @@ class Collecting:
                 seen.update(each.key for each, outcome in outcomes if outcome.result.puts_off)
             return end is End.KEPT
         finally:
-            if jobs and link.smtp.dot_sent:
+            if jobs and link.content_ended:
                 jobs.pop()
             self._settling.park([each for job in reversed(jobs) for each in job.recipients])
 

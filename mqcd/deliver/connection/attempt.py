@@ -10,7 +10,7 @@ The claimed recipients of a job are the caller's until `transact` hands their ve
 | as the server had closed the kept connection | STALE | the caller's, untried | if it was recorded |
 | as the store takes no begin | STORE | the caller's, untried | no |
 | as the content cannot be read | CONTENT | the caller's, untried | if it was recorded |
-| cancelled, or by a fault | raises | the caller's, see `SmtpClient.dot_sent` | if it was recorded |
+| cancelled, or by a fault | raises | the caller's, see `Link.content_ended` | if it was recorded |
 
 Guarantees: the store has recorded that the attempt has begun before the final dot goes out, and before a
 verdict is handed in; there is one settle for the transaction. Content is read when the server asks for it,
@@ -74,13 +74,13 @@ async def transact(
     finally:
         if begun is not None:
             job.begun = _is_recorded(begun)
-    link.rest()
     if link.transactions and _stale(smtp):
         return End.STALE
     link.transactions += 1
     took, now = clock.monotonic() - started, clock.now()
     ended_in = _attempts(link, job, took, now)
     settling.settle_each(job, smtp.outcomes, ended_in, now, dsn="DSN" in smtp.extensions)
+    link.rest()
     if smtp.state is State.ENDED:
         return End.OVER if smtp.answered and not _broken(smtp) else End.BROKEN
     return End.KEPT if smtp.state is State.READY else End.OVER

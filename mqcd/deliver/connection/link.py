@@ -73,6 +73,8 @@ class Link:
         self.deadline = 0
         self.content_begun = False
         """Some of the message under way has gone out."""
+        self.content_ended = False
+        """All of it has, with its end: until its verdicts are handed in, it is possibly delivered."""
         self.smtp = SmtpClient(options)
         self._settings = settings
         self._clock = clock
@@ -81,7 +83,6 @@ class Link:
         self._timed_out = False
         self._limits = Limits(settings)
         self._replies = 0
-        self._sending = False
         self._options = options
 
     # ------------------------------------------------------------ opening
@@ -166,8 +167,7 @@ class Link:
 
     def send_content(self, chunk: bytes, last: bool, size: int) -> None:
         """Send the next chunk of a content of `size` octets, with its end when it is the `last`."""
-        first, self.content_begun = not self._sending, True
-        self._sending = not last
+        first, self.content_begun, self.content_ended = not self.content_begun, True, last
         self._open().write(self.smtp.content(chunk, last))
         now = self._clock.monotonic()
         if last:
@@ -199,18 +199,18 @@ class Link:
     def start(self, recipients: int, size: int, now: int) -> None:
         """Send the beginning of a transaction with a content of `size` octets, at `now` (monotonic)."""
         self._limits.transaction(recipients, size, now)
-        self._sending = self.content_begun = False
         self.send()
         self._await_reply(now)
 
     def rest(self) -> None:
         """Nothing is under way."""
+        self.content_begun = self.content_ended = False
         self.deadline = self._limits.rest()
 
     def _await_reply(self, now: int) -> None:
         """Start the time limit of the next reply; that of a content under way stays."""
         self._replies = self.smtp.replies
-        if not self._sending:
+        if self.content_ended or not self.content_begun:
             self.deadline = self._limits.reply(self.smtp.phase, now)
 
     @property

@@ -14,9 +14,10 @@ The job at hand is the worker's, with its claimed recipients, until `_let_go`; e
 | it ends STORE | parked, due at once | `_no_store` |
 | it ends CONTENT | parked for the first retry delay | `_no_content` |
 | it is taken back, as it lasts too long | put back | `_abandon` |
-| a stop cancels it, no final dot is out | parked, due at once | `_abandon` |
+| a stop cancels it before the final dot | parked, due at once | `_abandon` |
 | a stop cancels it between final dot and reply | left: outcome unknown at the next start | `_abandon` |
 | an internal error, which is logged and ends the connection | settled: deferred, 4.3.0 | `_own_fault` |
+| the same behind the final dot | settled: deferred, 4.3.0, possibly delivered | `_own_fault` |
 
 *Put back*: to the head of the lane. `states` has the states of a worker and which method changes them.
 
@@ -28,6 +29,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.ports import QueueStore
@@ -115,9 +117,9 @@ class Worker:
         self._state = after(self._state, event)
 
     @property
-    def dot_sent(self) -> bool:
-        """Whether a final dot is out and unanswered."""
-        return self._link is not None and self._link.smtp.dot_sent
+    def _possibly_delivered(self) -> bool:
+        """Whether the final dot of the job at hand is out."""
+        return self._link is not None and self._link.content_ended
 
     @property
     def at_work(self) -> tuple[Job, int] | None:
@@ -389,7 +391,7 @@ class Worker:
 
     def _abandon(self) -> None:
         """Cancelled: recipients that may have got the message are left to the store's next start."""
-        if self._job is None or self.dot_sent:
+        if self._job is None or self._possibly_delivered:
             return
         if self._state is State.RECALLED and not self._terms.stopping:
             self._table.took_back(self.lane, self._job)
@@ -404,9 +406,11 @@ class Worker:
         }
         _log.exception("internal error in delivery to %s", self.lane.name, extra=about)
         if job is not None:
-            name, now = job.hop.destination.name, self._clock.now()
-            attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=Phase.CONNECT, at=now)
-            self._settle_all(job, failure(INTERNAL, attempt.phase), attempt)
+            name, now, possibly = job.hop.destination.name, self._clock.now(), self._possibly_delivered
+            phase = Phase.DOT if possibly else Phase.CONNECT
+            attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=phase, at=now)
+            outcome = replace(failure(INTERNAL, phase), possibly_delivered=possibly)
+            self._settle_all(job, outcome, attempt)
 
     def _settle_all(self, job: Job, outcome: Outcome, attempt: Attempt, within: int | None = None) -> None:
         begin = "" if job.begun else job.hop.destination.name

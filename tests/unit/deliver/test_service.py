@@ -18,7 +18,7 @@ from mqcd.config.settings import (
 )
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Body, Bounced, Deferred, Expired, Phase, Recipient, Verdict
+from mqcd.core.model import Area, Body, Bounced, Deferred, Expired, Phase, Recipient, Settlement, Verdict
 from mqcd.core.ports import Content, MxHost
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import format_spid
@@ -541,6 +541,49 @@ async def test_an_error_of_our_own_costs_one_deferral_and_is_logged(
         await kit.heard(Verb.DELIVERED)
 
 
+class UnreadablePeer(Peer):
+    """Its reply to the final dot cannot be read."""
+
+    def _take_message(self, content: bytes) -> None:
+        super()._take_message(content)
+        self._connection.read = fail_by_a_bug  # type: ignore[assignment]
+
+
+def fail_by_a_bug(*_: object) -> None:
+    raise ZeroDivisionError("a bug of ours")
+
+
+@pytest.mark.parametrize("replied", [False, True])
+async def test_an_error_of_our_own_behind_the_dot_is_possibly_delivered(replied: bool) -> None:
+    async with Kit(hosts={"192.0.2.1": Peer if replied else UnreadablePeer}) as kit:
+        settling = kit.deliverer._settling
+        heard = settling.on_verdicts
+
+        def fail_once(settlements: Sequence[Settlement]) -> None:
+            settling.on_verdicts = heard
+            fail_by_a_bug()
+
+        if replied:
+            settling.on_verdicts = fail_once
+        await kit.submit("to@example.com")
+        verdict = await kit.deferred()
+        assert (verdict.reply.status, verdict.possibly_delivered) == ("4.3.0", True)
+        assert verdict.attempt is not None
+        assert verdict.attempt.phase is Phase.DOT
+
+
+async def test_an_error_of_our_own_before_the_next_message_is_no_delivery() -> None:
+    async with Kit() as kit:
+        await kit.submit("one@example.com")
+        await kit.heard(Verb.DELIVERED)
+        kept = kit.dialer.peers[0]._connection
+        kept.say(b"unread")
+        kept.read = fail_by_a_bug  # type: ignore[assignment]
+        await kit.submit("two@example.com")
+        verdict = await kit.deferred()
+        assert (verdict.reply.status, verdict.possibly_delivered) == ("4.3.0", False)
+
+
 async def test_the_active_set_is_bounded_and_everything_gets_through() -> None:
     async with Kit(replace(RELAYED, queuecache=10)) as kit:
         most = 0
@@ -718,7 +761,7 @@ async def test_an_attempt_at_a_tarpit_is_taken_back_without_a_verdict() -> None:
 
 
 class HungDisk(MemoryStore):
-    """Its content cannot be read before `answers`, and a cancelled read waits for that, as a thread's does."""
+    """Content cannot be read before `answers`; a cancelled read waits for that, as a thread's does."""
 
     def __init__(self, clock: FakeClock, observer: RecordingObserver) -> None:
         super().__init__(clock, observer)
