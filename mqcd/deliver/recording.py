@@ -4,6 +4,18 @@ Connections do not wait for a verdict to be durable; how many may be on their wa
 (`MAX_OUTSTANDING`, see `Recorder.room`). While the store cannot record (StoreUnavailable) the work is kept
 and tried again every `RETRY_MS`, and nothing new may be started while it is `paused`: no verdict is lost
 and no recipient is tried twice for want of one.
+
+The states of one record (`_Work`):
+
+| state | it is | what follows |
+|---|---|---|
+| queued park | in `_parks`, not the first | submitted, once the one before has ended |
+| submitted | given to `_submit` | kept behind others; else outstanding, or what the store raises at once |
+| outstanding | counted in `_outstanding` | ended; kept, where the store cannot record |
+| kept | in `_kept` | outstanding again, see `_try_again` |
+| ended | released: recorded, or refused by a fault | |
+
+A close drops queued parks; what is kept stays so.
 """
 
 from __future__ import annotations
@@ -133,8 +145,7 @@ class Recorder:
             self._submit(self._parks[0])
 
     def _next_park(self, work: _Work) -> None:
-        """The store has recorded `work` or refused it for good; the next park starts after the one under
-        way."""
+        """`work` has ended: the park behind it starts in a turn of its own."""
         if self._parks and self._parks[0] is work:
             self._parks.popleft()
             if self._parks:
@@ -183,8 +194,8 @@ class Recorder:
         except StoreUnavailable as error:
             self._keep(work, error)
             return
-        except Exception:
-            self._give_up(work)
+        except Exception as error:
+            self._end(work, error)
             return
         self._outstanding += len(work.all)
         if future.done():
@@ -198,23 +209,23 @@ class Recorder:
         if isinstance(error, StoreUnavailable) or future.cancelled():
             self._keep(work, error or StoreUnavailable("the store cancelled the record"))
         else:
-            if error is not None:
-                _log.error("the store failed on %d recipients", len(work.all), exc_info=error)
-            self._released(work.all)
-            if self._parks:
-                self._next_park(work)
+            self._end(work, error)
+
+    def _end(self, work: _Work, error: BaseException | None) -> None:
+        """The store has recorded `work`. Or it has refused it, a fault of this program: then the recipients
+        stay in flight until the next start."""
+        if error is not None:
+            _log.error("the store failed on %d recipients", len(work.all), exc_info=error)
+        self._released(work.all)
+        if self._parks:
+            self._next_park(work)
         if self._waiters:
             self._wake()
-
-    def _give_up(self, work: _Work) -> None:
-        """A fault of this program: the recipients stay in flight until the next start."""
-        _log.exception("the store refused a record of %d recipients", len(work.all))
-        self._released(work.all)
-        self._next_park(work)
 
     def _keep(self, work: _Work, error: BaseException) -> None:
         self._kept.append(work)
         self._pause(error)
+        self._wake()
 
     def _pause(self, error: BaseException) -> None:
         if self._retry is None and not self._closed:

@@ -83,6 +83,34 @@ async def test_a_stop_leaves_unbegun_parts_to_the_next_start() -> None:
     assert store.parts == [PARKED_AT_ONCE]
 
 
+class FaultyStore(SlowStore):
+    """Takes one park; the others meet a bug."""
+
+    def park(self, recipients: Sequence[Recipient], until: int) -> Awaitable[None]:
+        if self.parts:
+            raise ZeroDivisionError("a bug of ours")
+        return super().park(recipients, until)
+
+
+async def test_parks_that_a_fault_refuses_keep_no_stop_waiting() -> None:
+    clock = FakeClock()
+    store = FaultyStore(clock)
+    await store.open()
+    post = Post(store, clock)
+    await post.send("a@example.org", "b@example.org", "c@example.org")
+    claimed = await post.claim_all()
+    released: list[Recipient] = []
+    recorder = Recorder(store, clock, released.extend, lambda: None)
+    for each in claimed:
+        recorder.park([each], 0)
+    done = asyncio.ensure_future(recorder.done())
+    await turns()
+    store.gate.set_result(None)
+    await turns()
+    assert done.done()
+    assert released == claimed
+
+
 class ClosedStore(SlowStore):
     """Lists what it is asked for, and records no verdict."""
 
