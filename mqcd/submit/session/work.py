@@ -35,9 +35,9 @@ class Work:
         self.task = asyncio.get_running_loop().create_task(self._run(work, ended))
 
     def cancel(self) -> None:
-        """Cancel the task, if there is one."""
+        """Cancel the task, if there is one, after its first step: else it would end without `ended`."""
         if self.task is not None:
-            self.task.cancel()
+            self.task.get_loop().call_soon(self.task.cancel)
 
     async def _run(
         self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]
