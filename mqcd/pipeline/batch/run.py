@@ -189,14 +189,15 @@ def run(
     patience: float = 0,
     progress: Progress = no_progress,
 ) -> Commit:
-    """Take the new files of a directory; gives the commit, whose counts are all 0 when there were none.
+    """Take the new files of a directory; returns the commit, whose counts are all 0 when there were none.
 
     `now`: ms. Raises PipelineBusy when another process has written for all of `patience`, seconds; OSError,
     and what Spark raises: then nothing has changed.
     """
     with store.writing(patience=patience) as last:
         done = take_new(spark, store, last, directory, now=now, progress=progress)
-        return done if done is not last else Commit(batch=last.batch, taken=last.taken)
+        counts = {"files": 0, "events": 0, "damaged": 0}
+        return done if done is not last else Commit(batch=last.batch, taken=last.taken, counts=counts)
 
 
 def take_new(
