@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """In the environment of what spark-submit starts."""
+_MASTER = "spark.master"
 _OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _MEMORY = "spark.driver.memory"
@@ -186,7 +187,7 @@ def little_work(spark: SparkSession) -> Iterator[None]:
 
 def _archive(classes: Path, master: str | None, settings: Mapping[str, str]) -> Archive | None:
     """What is kept for the Java that starts now; None where something else sets how it starts."""
-    chosen = master or {_OPTIONS, _CLASS_PATH} & settings.keys()
+    chosen = master or {_MASTER, _OPTIONS, _CLASS_PATH} & settings.keys()
     if chosen or _SUBMITTED in os.environ or not gateway.is_the_packages():
         return None
     return archive_of(classes, settings.get(_MEMORY, ""))
@@ -210,7 +211,7 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
         front = {_CLASS_PATH: os.pathsep.join(map(str, gateway.in_front()))}
     settings = {
         "spark.app.name": name,
-        "spark.master": master or "local[*]",
+        _MASTER: master or "local[*]",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
         **front,

@@ -1,4 +1,4 @@
-"""What is looked for before Spark starts, and what is said when it is not there."""
+"""What is looked for before Spark starts, what is said when it is not there, and what Java starts with."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mqcd.pipeline.spark.class_archive import MACHINE
 from mqcd.pipeline.spark.gateway import reason
 from mqcd.pipeline.spark.requirements import PipelineUnavailable, check_packages, find_java
+from mqcd.pipeline.spark.session import _archive
 
 GOOD = {"jinja2": "3.1.6", "pyspark": "4.3.0", "pyarrow": "26.0.1", "pandas": "2.3.3"}
 
@@ -38,6 +40,22 @@ def test_no_java_at_all(tmp_path: Path) -> None:
         find_java({"PATH": str(tmp_path)})
     with pytest.raises(PipelineUnavailable, match="holds no bin/java"):
         find_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_no_classes_are_kept_where_a_setting_says_how_java_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = java(tmp_path / "java", "21") / MACHINE
+    machine.parent.mkdir(parents=True)
+    machine.touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    kept = [
+        _archive(tmp_path, None, {f"spark.{name}": "chosen"}) is not None
+        for name in ("driver.memory", "master", "driver.extraClassPath", "driver.extraJavaOptions")
+    ]
+    assert kept == [True, False, False, False]
 
 
 def test_versions_that_go_together() -> None:
