@@ -6,7 +6,7 @@ Start: bind all ports without serving them; the caller drops privileges; listen 
 recovers it.
 
 Settings read: all. A start raises ConfigError (an address that cannot be bound, with its place in the file),
-StoreBusy, StoreDamaged; `stop` then stops what was started.
+StoreBusy, StoreDamaged, StoreUnavailable; `stop` then stops what was started.
 """
 
 from __future__ import annotations

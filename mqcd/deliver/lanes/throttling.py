@@ -21,7 +21,7 @@ changes it. A suspended lane does not sleep: it is looked at when its next probe
 | change | `asleep` | its alarm |
 |---|---|---|
 | `sleep` until a time | that time | is set |
-| `sleep` again, until another time | the other time | another is set; the first wakes nothing |
+| `sleep` again, until another time | the other time | another is set; the first ends no sleep |
 | `go_off` at its time | 0 | has gone off |
 | `wake_all` | 0 | is forgotten, as are those for probes |
 

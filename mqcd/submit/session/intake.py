@@ -4,7 +4,7 @@ A message whose content is at most `inline_max` octets goes to the store whole, 
 where a filter reads content (`handle_DATA`): it is in memory up to the commit. Any other goes as a `Stream`
 that the store reads at its own pace: while it does not, the socket is not read. 250 is the reply only once
 `enqueue` has returned. After any error the content, or its present chunk, is read to its end before the
-reply, so that the session stays in step; only a disconnect or a stop ends that.
+reply, so that the session stays in step; only a disconnect, a stop or a time limit ends that.
 
 Failures and replies: bare CR, NUL, bare LF where it is not normalised, a line longer than maxline, or two
 keys 554 5.6.0; maxmsgsize 552 5.3.4; maxhops 554 5.4.6; a quota 450 4.7.1; StoreUnavailable 451 4.3.1; the
