@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Recipient
+from mqcd.core.model import Area, Recipient, Settlement
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from mqcd.deliver.collecting import AT_ONCE, PATIENCE_MS
 from tests.fakes.clock import turns
@@ -113,6 +113,24 @@ async def test_a_cancelled_session_gives_its_mail_back() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await made.until(lambda: held(made) == 3 and not made.deliverer.active)
+
+
+async def test_an_error_of_our_own_behind_the_dot_leaves_that_message_in_flight() -> None:
+    async with kit() as made:
+        sent = [(await made.submit(f"x{number}@a.example"))[0] for number in range(3)]
+        settling = made.deliverer._settling
+        heard = settling.on_verdicts
+
+        def fail_once(settlements: Sequence[Settlement]) -> None:
+            settling.on_verdicts = heard
+            raise ZeroDivisionError("a bug of ours")
+
+        settling.on_verdicts = fail_once
+        peer = Peer()
+        with pytest.raises(ZeroDivisionError):
+            await collect(made, peer)
+        [(_, [tried], _)] = peer.messages
+        assert [each.address for each in sent if made.store.in_flight(each)] == [tried]
 
 
 @pytest.mark.parametrize("action", ["suspend", "hold", "bounce"])
