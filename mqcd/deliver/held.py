@@ -111,16 +111,17 @@ class Held:
                     break
                 # While another's mail was claimed it may have ended.
                 if domain in self._running and not self._table.passing.is_dead(domain, probed=True):
-                    found += await self._claim(domain, room)
+                    share = max(room // len(self._running), 1)
+                    found += await self._claim(domain, min(share, room - len(found)))
         except BaseException:
             self._table.enter(found)
             self._settling.park(found)
             raise
         return found
 
-    async def _claim(self, domain: str, room: int) -> Sequence[Recipient]:
-        """A domain's share of the room."""
-        share = 1 if self._table.passing.is_dead(domain) else max(room // len(self._running), 1)
+    async def _claim(self, domain: str, share: int) -> Sequence[Recipient]:
+        """A domain's share of the room; one recipient where its destination is suspended."""
+        share = 1 if self._table.passing.is_dead(domain) else share
         claimed = await self._store.claim_held(domain, share)
         # It may have ended meanwhile.
         since = self._running.pop(domain, None)

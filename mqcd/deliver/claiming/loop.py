@@ -73,6 +73,8 @@ class Loop:
         self._held = held
         self._patrol = patrol
         self._pool = pool
+        self._held_last = False
+        """Whether the last claim of held mail gave some."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -138,7 +140,7 @@ class Loop:
         self._plan.claiming(bool(skip))
         if room and (held := await self._claim_held(room)):
             self._wake.kick()
-            room = max(room - held, 1)
+            room -= held
         overdue = partial(self._overdue, wall) if skip.by_lanes else None
         received_by = wall - self._terms.schedule.first_age
         most, places = min(room, CLAIMED_AT_ONCE), table.places(skip)
@@ -154,8 +156,15 @@ class Loop:
             self._wake.kick()
 
     async def _claim_held(self, room: int) -> int:
-        """Claim held mail that is sent now, for a quarter of the room; returns how many."""
+        """Claim held mail that is sent now, for a quarter of the room; returns how many. For the only place
+        it takes turns with other mail."""
+        if room == 1 and self._held_last:
+            self._held_last = False
+            # Other mail may leave the place.
+            self._wake.kick()
+            return 0
         claimed = await self._held.claim(min(room, CLAIMED_AT_ONCE) // 4 or 1)
+        self._held_last = bool(claimed)
         self._table.enter(claimed)
         self._placing.place(claimed)
         return len(claimed)

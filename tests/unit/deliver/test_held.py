@@ -32,10 +32,10 @@ RESOLVER = FakeResolver(
 )
 
 
-def kit() -> Kit:
+def kit(queuecache: int = BY_DNS.queuecache) -> Kit:
     """A world where the host of e.example refuses connections until it answers."""
     return Kit(
-        BY_DNS,
+        replace(BY_DNS, queuecache=queuecache),
         {"192.0.2.5": "Connection refused", "192.0.2.6": Peer},
         RESOLVER,
         HELD,
@@ -89,6 +89,24 @@ async def test_a_request_starts_a_domains_mail_alone() -> None:
         assert made.deliverer.start_held("e.example".__eq__) == ["e.example"]
         await made.heard(Verb.DELIVERED, 2)
         assert held(made) == 1
+
+
+async def test_held_and_other_mail_take_turns_for_the_only_place() -> None:
+    async with kit(queuecache=1) as made:
+        answer(made)
+        made.deliverer.halt(True)
+        for number in range(6):
+            await made.submit(f"x{number}@a.example")
+            await made.submit(f"x{number}@e.example")
+        assert made.deliverer.start_held("a.example".__eq__)
+        made.deliverer.halt(False)
+        most = 0
+        while made.observer.count(Verb.DELIVERED) < 12:
+            await made.clock.run_for(10, turns=1)
+            most = max(most, made.deliverer.active)
+        assert most == 1
+        order = [heard.recipient.domain for heard in made.observer.of(Verb.DELIVERED) if heard.recipient]
+        assert order == ["a.example", "e.example"] * 6
 
 
 async def test_a_request_out_of_reach_leaves_all_held() -> None:
