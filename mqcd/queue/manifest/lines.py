@@ -49,12 +49,16 @@ def split_lines(data: bytes) -> tuple[list[bytes], bytes]:
     if fed:
         last = lines.pop()
     elif not lines or not last:
+        # There is the first line alone, or not even that.
         return lines, last
-    perhaps_torn = not fed or _lacks_a_sector(data, len(data) - len(last) - fed)
-    whole = last.rstrip(b"\0") if perhaps_torn else last
-    if text_of(whole) is not None:
-        return [*lines, whole], b""
-    if not perhaps_torn or _goes_on(last):
+    bare = last.rstrip(b"\0")
+    if fed and text_of(last) is not None:
+        return [*lines, last], b""
+    if not fed and text_of(bare) is not None:
+        return [*lines, bare], b""
+    if _goes_on(last):
+        return [*lines, last], b""
+    if fed and not _lacks_a_sector(data, len(data) - len(last) - 1):
         return [*lines, last], b""
     return lines, last
 
