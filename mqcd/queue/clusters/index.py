@@ -80,7 +80,8 @@ class ClusterIndex:
         self.replaced_up_to = up_to
 
     def to_record(self) -> dict[str, ClusterState]:
-        """What the next edit has to record: states with something left, and clusters that end."""
+        """What the next edit of an evacuation has to record, others do not: states with something left, and
+        clusters that end."""
         return {name: self.clusters[name] for name in self.unrecorded}
 
     def recorded(self, states: Mapping[str, ClusterState]) -> None:

@@ -13,6 +13,7 @@ A server may change the files between the reads of the MANIFEST and of the journ
 | an evacuation is committed between the two reads | `takes_beyond` | read both again |
 | segments are freed before they are read | `_check_not_overtaken` | StoreBusy |
 | a segment's file is reused while it is read | `check_same` | StoreBusy |
+| a cluster is removed before it is read: an edit after ours has ended it | `read` | StoreBusy |
 """
 
 from __future__ import annotations

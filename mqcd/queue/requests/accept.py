@@ -194,7 +194,7 @@ class Message(NamedTuple):
 
 
 def _waits(recipient: Recipient) -> bool:
-    """Whether it is not tried at once, nor are the others of its domain."""
+    """Whether it is not tried at once."""
     return recipient.due > 0 or recipient.area is Area.HELD
 
 
@@ -265,7 +265,7 @@ class Acceptance:
     def _reserve(self, recipients: list[Recipient]) -> Reservation | None:
         """A connection for a message that may be tried at once: older new mail goes first."""
         shard = self.shard
-        if self.find is None or _waits(recipients[0]) or shard.time.in_doubt or not shard.may_claim:
+        if self.find is None or any(map(_waits, recipients)) or shard.time.in_doubt or not shard.may_claim:
             return None
         if shard.entries.waiting.has_new or shard.cluster_index.offers.has(Area.INCOMING):
             return None

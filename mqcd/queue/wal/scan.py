@@ -166,7 +166,8 @@ def scan(
 ) -> list[Damage]:
     """Hand each frame of a segment to `apply`, whose DecodeError counts as damage; returns all damage.
 
-    Sets the segment's end and next ordinal. Only the `last` one may end before its known end. Raises OSError.
+    Sets the segment's end and next ordinal. What lacks of its known end is damage; the `last` one has
+    none, see above. Raises OSError.
     """
     damage: list[Damage] = []
     fd = disk.open(segment.path, os.O_RDONLY)
