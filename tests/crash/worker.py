@@ -158,7 +158,7 @@ class Worker:
             await self._clock.sleep(self._random.randint(0, 40))
         settlements = [Settlement(recipient=each, verdict=self._verdict(each)) for each in recipients]
         for item in settlements:
-            word = {Delivered: "D", Deferred: "F"}.get(type(item.verdict), "B")
+            word = {Delivered: "D", Deferred: "F", Bounced: "B", Expired: "B"}[type(item.verdict)]
             tell(word, item.recipient.spid, item.recipient.qid)
         await self._settle(settlements)
 
