@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,7 @@ def _settings(_context: click.Context, _parameter: click.Parameter, pairs: tuple
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in ("files", "events", "damaged"))
 
 
@@ -67,14 +67,13 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
     """Add new event files to the tables."""
     loaded, store = _tables(place)
     from mqcd.net.clock import SystemClock
-    from mqcd.pipeline.batch.run import is_waiting, take_new
+    from mqcd.pipeline.batch.run import NOTHING, is_waiting, take_new
 
-    counts = {"files": 0, "events": 0, "damaged": 0}
     with ExitStack() as locked:
         # This finishes what a batch that was killed had committed, before Spark's start, which takes seconds.
         last = locked.enter_context(store.writing())
         if not is_waiting(last, loaded.settings.ops.events.rootpath):
-            _show_run(last.batch, counts, as_json=as_json)
+            _show_run(last.batch, NOTHING, as_json=as_json)
             return
         # A second run suggests more to come: Java's classes are archived, so that later runs start sooner.
         opened = _spark(place, master, settings, keeps=last.batch > 0)
@@ -82,12 +81,12 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
         with opened as (spark, store, server, progress), locked.pop_all():
             directory, now = server.ops.events.rootpath, SystemClock().now()
             done = take_new(spark, store, last, directory, now=now, progress=progress)
-            _show_run(done.batch, counts | done.counts, as_json=as_json)
+            _show_run(done.batch, NOTHING if done is last else done.counts, as_json=as_json)
 
 
-def _show_run(batch: int, counts: dict[str, int], *, as_json: bool) -> None:
+def _show_run(batch: int, counts: Mapping[str, int], *, as_json: bool) -> None:
     if as_json:
-        click.echo(json_line({"batch": batch} | counts), nl=False)
+        click.echo(json_line({"batch": batch, **counts}), nl=False)
     else:
         click.echo(_counted(counts) if counts["files"] else "nothing new")
 

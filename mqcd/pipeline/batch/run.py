@@ -17,10 +17,11 @@ What a batch costs depends on the batch and on what is open, not on the history.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -40,6 +41,8 @@ from mqcd.pipeline.tables.queue_age import MOST, queue_age
 from mqcd.pipeline.tables.replies import refusals
 from mqcd.pipeline.tables.times import HOUR_MS
 
+NOTHING: Mapping[str, int] = MappingProxyType({"files": 0, "events": 0, "damaged": 0})
+"""The counts of a run without new files."""
 _STEPS = 5 + len(frames.HOURLY)
 _LITTLE, _LITTLE_OPEN = 300_000, 16 << 20
 """Events of a batch, and octets of open recipients, up to which it is little work."""
@@ -196,8 +199,7 @@ def run(
     """
     with store.writing(patience=patience) as last:
         done = take_new(spark, store, last, directory, now=now, progress=progress)
-        counts = {"files": 0, "events": 0, "damaged": 0}
-        return done if done is not last else Commit(batch=last.batch, taken=last.taken, counts=counts)
+        return done if done is not last else Commit(batch=last.batch, taken=last.taken, counts={**NOTHING})
 
 
 def take_new(

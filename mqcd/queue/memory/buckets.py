@@ -22,7 +22,7 @@ Invariant: the heap has an item with the `until` of each bucket; what changes th
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from heapq import heappop, heappush
 from itertools import chain
@@ -102,7 +102,7 @@ class Buckets:
         """By domain."""
         self._returns: list[tuple[int, str]] = []
         """A heap of (`until`, domain); an item whose bucket has another `until` is obsolete."""
-        self._aged: dict[str, deque[JournalEntry]] = {}
+        self._aged: OrderedDict[str, deque[JournalEntry]] = OrderedDict()
         """By domain, entries whose suspension was renewed and that may be old enough to expire: one copy of
         its row, however often it is renewed. Only domains with a bucket."""
 

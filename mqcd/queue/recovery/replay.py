@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from mqcd.core.events import Verb
@@ -115,7 +116,8 @@ async def _place_entries(
 def _place_clusters(shard: Shard, live: LiveEntries) -> None:
     """Put the clusters into memory, each from its effective cursor on."""
     state, index = shard.manifest.state, shard.cluster_index
-    for cluster in live.clusters(state).values():
+    # The oldest first: each then stands behind the others at once (`clusters.offers`).
+    for cluster in sorted(live.clusters(state).values(), key=attrgetter("received")):
         shard.entries.accounts.add_cluster(cluster)
         if cluster.left and cluster == state.clusters.get(cluster.name):
             index.add(cluster)
