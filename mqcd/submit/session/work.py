@@ -22,28 +22,37 @@ from mqcd.submit.policy.load import MOST_WAIT_MS, Load
 class Work:
     """At most one task at a time."""
 
-    __slots__ = ("_clock", "_sleep", "task")
+    __slots__ = ("_begun", "_cancelled", "_clock", "_sleep", "task")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.task: asyncio.Task[None] | None = None
         """The one under way; only this class sets it."""
+        self._begun = False
+        """The task has taken its first step."""
+        self._cancelled = False
+        """It is to end at that step."""
         self._sleep: asyncio.Task[None] | None = None
 
     def start(self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]) -> None:
         """Begin the task. `ended` is called with what ended it, None = it was done; it may start the next."""
+        self._begun = self._cancelled = False
         self.task = asyncio.get_running_loop().create_task(self._run(work, ended))
 
     def cancel(self) -> None:
-        """Cancel the task, if there is one, after its first step: else it would end without `ended`."""
-        if self.task is not None:
-            self.task.get_loop().call_soon(self.task.cancel)
+        """Cancel the task, if there is one; before its first step asyncio would end it without `ended`."""
+        if self.task is not None and self._begun:
+            self.task.cancel()
+        self._cancelled = True
 
     async def _run(
         self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]
     ) -> None:
         error: BaseException | None = None
+        self._begun = True
         try:
+            if self._cancelled:
+                work.throw(asyncio.CancelledError())
             await work
         except Exception as fault:
             error = fault

@@ -18,3 +18,19 @@ async def test_a_task_that_is_cancelled_in_the_turn_of_its_start_says_its_end() 
     await turns()
     assert [type(each) for each in ends] == [asyncio.CancelledError]
     assert work.task is None
+
+
+async def test_a_cancellation_comes_before_a_wake_up_of_the_same_turn() -> None:
+    work = Work(FakeClock())
+    ends: list[BaseException | None] = []
+    woken = asyncio.Event()
+
+    async def wait() -> None:
+        await woken.wait()
+
+    work.start(wait(), ends.append)
+    await turns()
+    woken.set()
+    work.cancel()
+    await turns()
+    assert [type(each) for each in ends] == [asyncio.CancelledError]
