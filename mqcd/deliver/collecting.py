@@ -10,6 +10,7 @@ Guarantees
   user's connection as the destination; one that slows has no effect.
 * A session that is cancelled gives back what it has not tried; a message whose end is out and unanswered is
   left begun, and the store's next start counts it as outcome unknown.
+* So does one that an internal error ends, but that message is put off as possibly delivered.
 
 Settings read: deliver maxrecips, client.
 """
@@ -209,9 +210,13 @@ class Collecting:
                 outcomes = zip(job.recipients, link.smtp.outcomes, strict=True)
                 seen.update(each.key for each, outcome in outcomes if outcome.result.puts_off)
             return end is End.KEPT
+        except BaseException as error:
+            if link.content_ended:
+                job = jobs.pop()
+                if isinstance(error, Exception):
+                    self._settling.own_fault(job, possibly_delivered=True)
+            raise
         finally:
-            if jobs and link.content_ended:
-                jobs.pop()
             self._settling.park([each for job in reversed(jobs) for each in job.recipients])
 
 

@@ -7,6 +7,7 @@ its report.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 
@@ -23,7 +24,7 @@ from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.smtp.exchange import Outcome
 from mqcd.deliver.standing import KeptBack
 from mqcd.deliver.terms import Terms
-from mqcd.deliver.verdicts import Judged, failure, part, verdict_on
+from mqcd.deliver.verdicts import INTERNAL, Judged, failure, part, verdict_on
 
 MOST_ON_ONE = 100
 """Most recipients on one report: it and their verdicts are one record of bounded size."""
@@ -128,6 +129,14 @@ class Settling:
         ]
         pairs = zip(recipients, verdicts, strict=True)
         self.record([Settlement(recipient=each, verdict=verdict) for each, verdict in pairs], begin)
+
+    def own_fault(self, job: Job, possibly_delivered: bool) -> None:
+        """Put off a job whose attempt an internal error ended; `possibly_delivered`: its final dot is out."""
+        phase, name = Phase.DOT if possibly_delivered else Phase.CONNECT, job.hop.destination.name
+        attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=phase, at=self._clock.now())
+        outcome = replace(failure(INTERNAL, phase), possibly_delivered=possibly_delivered)
+        begin = "" if job.begun else name
+        self.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin)
 
     def record(self, settlements: Sequence[Settlement], begin: str = "") -> None:
         """Have verdicts recorded, delay warnings together with their report, message by message; see

@@ -29,7 +29,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.ports import QueueStore
@@ -48,7 +47,7 @@ from mqcd.deliver.recording import Recorder
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.smtp.exchange import Outcome, Result
 from mqcd.deliver.terms import Terms
-from mqcd.deliver.verdicts import BROKEN, INTERNAL, failure, feedback_of
+from mqcd.deliver.verdicts import BROKEN, failure, feedback_of
 
 TOKEN_MS = 100
 """How often a connection that all shards share is asked for."""
@@ -406,11 +405,7 @@ class Worker:
         }
         _log.exception("internal error in delivery to %s", self.lane.name, extra=about)
         if job is not None:
-            name, now, possibly = job.hop.destination.name, self._clock.now(), self._possibly_delivered
-            phase = Phase.DOT if possibly else Phase.CONNECT
-            attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=phase, at=now)
-            outcome = replace(failure(INTERNAL, phase), possibly_delivered=possibly)
-            self._settle_all(job, outcome, attempt)
+            self._settling.own_fault(job, self._possibly_delivered)
 
     def _settle_all(self, job: Job, outcome: Outcome, attempt: Attempt, within: int | None = None) -> None:
         begin = "" if job.begun else job.hop.destination.name

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Recipient, Settlement
+from mqcd.core.model import Area, Phase, Recipient, Settlement
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from mqcd.deliver.collecting import AT_ONCE, PATIENCE_MS
 from tests.fakes.clock import turns
@@ -115,9 +115,10 @@ async def test_a_cancelled_session_gives_its_mail_back() -> None:
         await made.until(lambda: held(made) == 3 and not made.deliverer.active)
 
 
-async def test_an_error_of_our_own_behind_the_dot_leaves_that_message_in_flight() -> None:
+async def test_an_error_of_our_own_behind_the_dot_is_possibly_delivered() -> None:
     async with kit() as made:
-        sent = [(await made.submit(f"x{number}@a.example"))[0] for number in range(3)]
+        for number in range(3):
+            await made.submit(f"x{number}@a.example")
         settling = made.deliverer._settling
         heard = settling.on_verdicts
 
@@ -129,8 +130,23 @@ async def test_an_error_of_our_own_behind_the_dot_leaves_that_message_in_flight(
         peer = Peer()
         with pytest.raises(ZeroDivisionError):
             await collect(made, peer)
-        [(_, [tried], _)] = peer.messages
-        assert [each.address for each in sent if made.store.in_flight(each)] == [tried]
+        verdict = await made.deferred()
+        assert (verdict.reply.status, verdict.possibly_delivered) == ("4.3.0", True)
+        assert verdict.attempt is not None
+        assert verdict.attempt.phase is Phase.DOT
+        await made.until(lambda: not made.deliverer.active)
+        assert (held(made), len(peer.messages), made.observer.count(Verb.DEFERRED)) == (3, 1, 1)
+
+
+async def test_a_session_cancelled_behind_the_dot_leaves_that_message_in_flight() -> None:
+    async with kit() as made:
+        sent = [(await made.submit(f"x{number}@a.example"))[0] for number in range(3)]
+        peer = Peer({".": None})
+        task = asyncio.ensure_future(collect(made, peer))
+        await made.until(lambda: "DATA" in peer.log and peer._silent)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await made.until(lambda: [made.store.in_flight(each) for each in sent] == [True, False, False])
 
 
 @pytest.mark.parametrize("action", ["suspend", "hold", "bounce"])
