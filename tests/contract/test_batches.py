@@ -284,6 +284,21 @@ async def test_batches_are_undone_from_the_last_to_the_first(store: QueueStore, 
     assert await records(store) == before
 
 
+async def test_a_retry_leaves_an_earlier_batch_undoable(restarting: tuple[Harness, Restart]) -> None:
+    harness, how = restarting
+    post = Post(await harness.start(), harness.clock)
+    await put_in(post)
+    before = await records(post.store)
+    order = batch(Action.REDIRECT, post, target="relay.example:26")
+    await carry_out(post.store, order)
+    post = Post(await harness.restart(how), harness.clock)
+    assert await carry_out(post.store, batch(Action.RETRY, post, until=post.clock.now())) == (4, 0)
+    assert await carry_out(post.store, batch(Action.UNDO, post, id=UNDONE, target=order.id)) == (4, 0)
+    restored = await records(post.store)
+    assert [replace(each, due=was.due) for each, was in zip(restored, before, strict=True)] == before
+    assert all(each.due <= post.clock.now() for each in restored)
+
+
 async def test_redirected_content_is_the_same(store: QueueStore, post: Post) -> None:
     (sent,) = await post.send("a@x.example", content=b"Subject: x\r\n\r\nbody\r\n")
     await carry_out(store, batch(Action.REDIRECT, post, target="b@y.example"))

@@ -240,7 +240,7 @@ def reschedule(place: Place, /, delay: int | None, moment: Any, **chosen: Any) -
 @as_json
 @at_place
 def undo(place: Place, /, batch: str, **chosen: Any) -> int:
-    """Restore every recipient of an action that nothing else has changed since."""
+    """Restore every recipient of an action that nothing but a retry has changed since."""
     return _carry_out(place, "undo", chosen, target=batch)
 
 

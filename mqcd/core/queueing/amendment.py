@@ -1,13 +1,14 @@
 """What an operator's batch makes of a recipient record, and how it is undone: one rule for all stores. Pure.
 
 A record that was changed keeps in `Recipient.amended` the batch and what it was before, until its next
-verdict: so undoing a batch finds exactly the recipients that nothing else has changed since.
+verdict: so undoing a batch finds exactly the recipients that nothing but retries has changed since. A retry
+sets the due time alone. It stays where the undone batch set none, and its own trace goes with that batch's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -54,7 +55,7 @@ _MOST_HISTORY = 1000
 
 def batch_of(recipient: Recipient) -> str:
     """The batch that changed it last; "" = none since its last verdict."""
-    return recipient.amended.partition(" ")[0]
+    return _name(recipient.amended)
 
 
 def spent(recipient: Recipient) -> str:
@@ -71,10 +72,7 @@ def last_action(recipient: Recipient) -> Action | None:
 
 def is_released(recipient: Recipient) -> bool:
     """Whether it was released since its last verdict, and at most retried since."""
-    trace = _trace(recipient.amended)
-    while trace["action"] == Action.RETRY:
-        trace = _trace(trace["before"].get("amended", ""))
-    return bool(trace["action"] == Action.RELEASE)
+    return any(_trace(each)["action"] == Action.RELEASE for each in _undoable(recipient))
 
 
 def applies(recipient: Recipient, batch: Batch) -> bool:
@@ -83,7 +81,7 @@ def applies(recipient: Recipient, batch: Batch) -> bool:
     if last in (batch.id, f"{SPENT}{batch.id}") or recipient.area not in APPLIES_TO[batch.action]:
         return False
     if batch.action is Action.UNDO:
-        return last == batch.target
+        return bool(_undone_by(batch, recipient))
     return recipient.envelope.received <= batch.at
 
 
@@ -92,9 +90,9 @@ def amended(recipient: Recipient, batch: Batch) -> Recipient:
     if not applies(recipient, batch):
         text = f"batch {batch.id} ({batch.action}) does not apply to recipient {recipient.key}"
         raise ValueError(f"{text} in area {recipient.area}")
-    if batch.action is Action.UNDO:
-        return replace(recipient, **_before(recipient))
     changes = _changes(recipient, batch)
+    if batch.action is Action.UNDO:
+        return replace(recipient, **changes)
     changes["due"] = min(max(changes.get("due", recipient.due), 0), LATEST_MS)
     before = {name: was for name in _KEPT if (was := getattr(recipient, name)) != changes.get(name, was)}
     if recipient.amended and len(recipient.amended) <= _MOST_HISTORY:
@@ -126,7 +124,7 @@ def _changes(recipient: Recipient, batch: Batch) -> dict[str, Any]:
         case Action.REMOVE | Action.BOUNCE:
             return {"area": Area.REMOVED, "due": batch.until}
         case Action.UNDO:
-            return _before(recipient)
+            return _before(recipient, _undone_by(batch, recipient))
         case _:
             assert_never(batch.action)
 
@@ -168,10 +166,28 @@ def verb_of(batch: Batch) -> Verb:
     return _VERBS[batch.action]
 
 
-def undone(recipient: Recipient) -> str:
-    """The event that undoing the last batch takes back; "" when there is none."""
-    verb = _VERBS.get(_trace(recipient.amended)["action"])
+def undone(recipient: Recipient, undo: Batch) -> str:
+    """The event that an undo takes back; "" when there is none."""
+    verb = _VERBS.get(_trace(_undone_by(undo, recipient))["action"])
     return str(verb) if verb is not None else ""
+
+
+def _undone_by(undo: Batch, recipient: Recipient) -> str:
+    """The trace of the batch that an undo takes back; "" when something else has changed the record since."""
+    return next((each for each in _undoable(recipient) if _name(each) == undo.target), "")
+
+
+def _undoable(recipient: Recipient) -> Iterator[str]:
+    """Traces of batches that can be undone, the last first: retries, and the one that came before them."""
+    traced = recipient.amended
+    yield traced
+    while (trace := _trace(traced))["action"] == Action.RETRY:
+        traced = trace["before"].get("amended", "")
+        yield traced
+
+
+def _name(traced: str) -> str:
+    return traced.partition(" ")[0]
 
 
 def _trace(amended: str) -> dict[str, Any]:
@@ -184,9 +200,9 @@ def _trace(amended: str) -> dict[str, Any]:
     return {"action": "", "report": False, "before": {"area": Area.INCOMING, "amended": ""}}
 
 
-def _before(recipient: Recipient) -> dict[str, Any]:
-    """The fields that differ from what they were. Raises ValueError for a trace that is none."""
-    before = _trace(recipient.amended)["before"]
+def _before(recipient: Recipient, traced: str) -> dict[str, Any]:
+    """The fields that a batch has changed, as they were. Raises ValueError for a trace that is none."""
+    before = _trace(traced)["before"]
     if not before.keys() <= {*_KEPT, "amended"}:
-        raise ValueError(f"recipient {recipient.key} has no trace of a batch: {recipient.amended[:80]!r}")
+        raise ValueError(f"recipient {recipient.key} has no trace of a batch: {traced[:80]!r}")
     return {"amended": "", **before, **({"area": Area(before["area"])} if "area" in before else {})}

@@ -95,7 +95,7 @@ def encode(verdict: Verdict, shared: str = "", before: Recipient | None = None) 
         return f"{head}|{reply.code}|{join(reply.status, extra, reply.text)}".encode()
     if isinstance(verdict, Amended):
         batch = verdict.batch
-        taken_back = undone(before) if before is not None and batch.action is Action.UNDO else ""
+        taken_back = undone(before, batch) if before is not None and batch.action is Action.UNDO else ""
         return join(batch.id, batch.by, batch.reason, str(batch.until), batch.target, taken_back).encode()
     if isinstance(verdict, Purged):
         return b""

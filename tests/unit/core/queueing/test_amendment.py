@@ -39,7 +39,7 @@ def test_an_undo_gives_the_record_back(each: Recipient, action: Action, area: Ar
         assert batch_of(changed) == order.id
         assert not applies(changed, order)
         undo = batch(Action.UNDO, id="undo-1", target=order.id)
-        assert undone(changed) == verb_of(order)
+        assert undone(changed, undo) == verb_of(order)
         assert amended(changed, undo) == each
     else:
         assert area not in APPLIES_TO[action]
@@ -55,6 +55,26 @@ def test_two_batches_are_undone_in_turn(each: Recipient) -> None:
     assert not applies(changed, batch(Action.UNDO, id="undo-1", target=first.id))
     back = amended(changed, batch(Action.UNDO, id="undo-2", target=second.id))
     assert back == amended(each, first)
+
+
+@pytest.mark.parametrize(
+    ("action", "area", "due"),
+    [
+        (Action.REDIRECT, Area.DEFERRED, 5),
+        (Action.RELEASE, Area.HELD, 9000),
+        (Action.RESCHEDULE, Area.DEFERRED, 9000),
+        (Action.RETRY, Area.DEFERRED, 9000),
+    ],
+)
+def test_an_undo_looks_through_later_retries(action: Action, area: Area, due: int) -> None:
+    each = recipient(area=area, due=9000, attempts=1)
+    order, undo = batch(action, until=8000), batch(Action.UNDO, id="undo-1", target=f"{action}-1")
+    changed = amended(each, order)
+    for name in ("retry-2", "retry-3"):
+        changed = amended(changed, batch(Action.RETRY, id=name))
+    assert undone(changed, undo) == verb_of(order)
+    assert amended(changed, undo) == replace(each, due=due)
+    assert not applies(amended(changed, batch(Action.REDIRECT, id="redirect-2")), undo)
 
 
 @given(recipients)
