@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline import frames
-from mqcd.pipeline.batch.run import run
+from mqcd.pipeline.batch.run import NOTHING, run
 from mqcd.pipeline.export import export
 from mqcd.pipeline.sources.decode import DOUBLED, decode
 from mqcd.pipeline.sources.schema import ARROW
@@ -157,7 +157,7 @@ def test_a_second_batch_adds_to_the_first(world: World) -> None:
     _, second, third = world.commits
     assert second.counts == {"files": 4, "events": 10, "damaged": 11}
     assert second.taken == {"copy-1-": "7", "n1-0-": "1-2", "n1-0-b": "17", "n2-0-": "1-2"}
-    assert third.counts == {}
+    assert third.counts == NOTHING
     recipients, tables = world.recipients(1), world.tables[1]
     late = recipients["b@slow.example"]
     assert (late["outcome"], late["attempts"], late["deferrals"]) == ("delivered", 2, 1)

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqcd.cli.main import main
-from mqcd.pipeline.batch.run import run, take_new
+from mqcd.pipeline.batch.run import NOTHING, run, take_new
 from mqcd.pipeline.batch.stream import Pace, Stream
 from mqcd.pipeline.store.store import Commit, PipelineBusy, Store
 from tests.e2e.kit.plan import Plan
@@ -86,7 +86,7 @@ def test_streams_and_runs_follow_one_another(spark: SparkSession, tmp_path: Path
     assert [row["damage"] for row in table(store, "damaged")].count("doubled id") == 3
     assert ids(store) == ids_in(events)
     assert streamed(spark, store, events) == []
-    assert run(spark, store, events, now=NOW).counts == {}
+    assert run(spark, store, events, now=NOW).counts == NOTHING
 
     assert [row["outcome"] for row in table(store, "recipients")] == ["delivered"] * 5
     assert sum(row["accepted"] for row in table(store, "ledger")) == 5
@@ -139,7 +139,7 @@ def test_others_write_between_a_streams_batches(
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert told == [{"batch": batch, "files": 1, "events": 3, "damaged": 0} for batch in (1, 3)]
     assert ids(store) == ids_in(var / "events")
-    assert run(spark, store, var / "events", now=NOW).counts == {}
+    assert run(spark, store, var / "events", now=NOW).counts == NOTHING
 
 
 def test_a_stream_that_waits_for_another_writer_ends_when_told(
