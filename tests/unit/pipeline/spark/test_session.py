@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcd.pipeline.spark import gateway
 from mqcd.pipeline.spark.class_archive import MACHINE
 from mqcd.pipeline.spark.gateway import reason
 from mqcd.pipeline.spark.requirements import PipelineUnavailable, check_packages, find_java
@@ -51,6 +52,9 @@ def test_no_classes_are_kept_where_a_setting_says_how_java_starts(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
+    # Also where there is no Spark.
+    monkeypatch.setattr(gateway, "is_the_packages", lambda: True)
+    monkeypatch.setattr(gateway, "_directory", lambda: tmp_path / "java")
     kept = [
         _archive(tmp_path, None, {f"spark.{name}": "chosen"}) is not None
         for name in ("driver.memory", "master", "driver.extraClassPath", "driver.extraJavaOptions")
