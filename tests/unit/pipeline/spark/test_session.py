@@ -53,7 +53,6 @@ def test_no_classes_are_kept_where_a_setting_says_how_java_starts(
     for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     # Also where there is no Spark.
-    monkeypatch.setattr(gateway, "is_the_packages", lambda: True)
     monkeypatch.setattr(gateway, "_directory", lambda: tmp_path / "java")
     kept = [
         _archive(tmp_path, None, {f"spark.{name}": "chosen"}) is not None
