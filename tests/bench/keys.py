@@ -147,12 +147,12 @@ async def server(root: Path, given: dict[str, Any]) -> None:
 
 async def start_clients(given: dict[str, Any], port: int) -> Block:
     """A process of clients; a block is over when all its messages have their 250."""
-    told = json.dumps({**given, "part": "clients", "port": port, "fresh": given["part"] == "new"})
+    arguments = json.dumps({**given, "part": "clients", "port": port, "fresh": given["part"] == "new"})
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         __file__,
         "--child",
-        told,
+        arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

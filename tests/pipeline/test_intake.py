@@ -28,20 +28,20 @@ _DAY = 24 * HOUR
 def told_of(target: Path, *paths: Path, before: int = LATEST, together: int = TOGETHER) -> dict[str, Any]:
     """The row of one task."""
     work = intake(target, before=before, together=together)
-    (told,) = (row for batch in work(map(str, paths)) for row in batch.to_pylist())
-    assert isinstance(told, dict)
-    return told
+    (taken,) = (row for batch in work(map(str, paths)) for row in batch.to_pylist())
+    assert isinstance(taken, dict)
+    return taken
 
 
-def part_of(told: dict[str, Any], table: str) -> str:
+def part_of(taken: dict[str, Any], table: str) -> str:
     """The one part that was written of a table."""
-    (part,) = (part for part in told["parts"] if f"into={table}" in part)
+    (part,) = (part for part in taken["parts"] if f"into={table}" in part)
     return str(part)
 
 
-def series_of(told: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def series_of(taken: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Each series, with the name of its file."""
-    return [(file["name"], series) for file in told["files"] for series in file["series"]]
+    return [(file["name"], series) for file in taken["files"] for series in file["series"]]
 
 
 def test_each_file_tells_its_ids_hours_and_days(tmp_path: Path) -> None:
@@ -55,21 +55,21 @@ def test_each_file_tells_its_ids_hours_and_days(tmp_path: Path) -> None:
     log.deliver(T0 + _DAY)
     second = log.seal(tmp_path / "events")
 
-    told = told_of(tmp_path / "in", first, empty, second)
+    taken = told_of(tmp_path / "in", first, empty, second)
 
-    assert [(file["name"], file["damaged"]) for file in told["files"]] == [
+    assert [(file["name"], file["damaged"]) for file in taken["files"]] == [
         (first.name, 0),
         (empty.name, 0),
         (second.name, 0),
     ]
-    series = series_of(told)
+    series = series_of(taken)
     assert [(name, each["low"], each["high"], each["events"]) for name, each in series] == [
         (first.name, 2, 5, 4),
         (second.name, 6, 8, 3),
     ]
     assert series[0][1]["hours"] == [T0 // HOUR, T0 // HOUR + 1]
-    assert told["days"] == ["2025-11-15", "2025-11-18", "2025-11-19"]
-    parts = list(map(Path, told["parts"]))
+    assert taken["days"] == ["2025-11-15", "2025-11-18", "2025-11-19"]
+    parts = list(map(Path, taken["parts"]))
     assert all(path.name.endswith(PART) for path in parts)
     rows = {str(path.parent.relative_to(tmp_path / "in")): pq.read_table(path).num_rows for path in parts}
     assert rows == {
@@ -88,10 +88,10 @@ def test_what_cannot_be_read_is_counted_and_written_beside(tmp_path: Path) -> No
     path = log.seal(tmp_path / "events")
     path.write_bytes(path.read_bytes() + gzip.compress(b"{nonsense\n"))
 
-    told = told_of(tmp_path / "in", path)
+    taken = told_of(tmp_path / "in", path)
 
-    assert [file["damaged"] for file in told["files"]] == [1]
-    assert [row["raw"] for row in pq.read_table(part_of(told, "damaged")).to_pylist()] == ["{nonsense"]
+    assert [file["damaged"] for file in taken["files"]] == [1]
+    assert [row["raw"] for row in pq.read_table(part_of(taken, "damaged")).to_pylist()] == ["{nonsense"]
 
 
 @pytest.mark.parametrize("name", ["at", "due"])
@@ -108,9 +108,9 @@ def test_times_that_no_server_has_are_damage_and_stop_nothing(tmp_path: Path, na
     log = Log()
     log.deliver(T0)
     log.add("held", T0)[name] = time
-    told = told_of(tmp_path / "in", log.seal(tmp_path / "events"))
-    assert [(each["events"], each["hours"]) for _, each in series_of(told)] == [(3, [T0 // HOUR])]
-    damaged = pq.read_table(part_of(told, "damaged"))
+    taken = told_of(tmp_path / "in", log.seal(tmp_path / "events"))
+    assert [(each["events"], each["hours"]) for _, each in series_of(taken)] == [(3, [T0 // HOUR])]
+    damaged = pq.read_table(part_of(taken, "damaged"))
     assert damaged["damage"].to_pylist() == [f"{name} is no time of a server"]
 
 
@@ -122,10 +122,10 @@ def test_an_event_of_the_future_is_damage(tmp_path: Path, nonsense: bytes) -> No
     log.deliver(T0 + _DAY)
     path = log.seal(tmp_path / "events")
     path.write_bytes(path.read_bytes() + gzip.compress(nonsense))
-    told = told_of(tmp_path / "in", path, before=T0 + _DAY)
-    assert [(each["events"], each["hours"]) for _, each in series_of(told)] == [(2, [T0 // HOUR])]
+    taken = told_of(tmp_path / "in", path, before=T0 + _DAY)
+    assert [(each["events"], each["hours"]) for _, each in series_of(taken)] == [(2, [T0 // HOUR])]
     why = ["at lies in the future"] * 3
-    assert pq.read_table(part_of(told, "damaged"))["damage"].to_pylist()[:3] == why
+    assert pq.read_table(part_of(taken, "damaged"))["damage"].to_pylist()[:3] == why
 
 
 def _make_socket(path: Path) -> None:
@@ -153,10 +153,10 @@ def test_what_is_no_regular_file_is_damage(tmp_path: Path, make: Callable[[Path]
     files = closed_files(events)
     assert [(Path(file.path), file.size) for file in files] == [(good, good.stat().st_size), (odd, 0)]
 
-    told = told_of(tmp_path / "in", *(Path(file.path) for file in files))
+    taken = told_of(tmp_path / "in", *(Path(file.path) for file in files))
 
-    assert [(file["name"], file["damaged"]) for file in told["files"]] == [(good.name, 0), (odd.name, 1)]
-    damaged = pq.read_table(part_of(told, "damaged"), columns=["damage"])
+    assert [(file["name"], file["damaged"]) for file in taken["files"]] == [(good.name, 0), (odd.name, 1)]
+    damaged = pq.read_table(part_of(taken, "damaged"), columns=["damage"])
     ((why,),) = (table.values() for table in damaged.to_pylist())
     assert why.startswith("no regular file: ")
 
@@ -217,8 +217,8 @@ def test_however_much_is_held_before_it_is_written_all_of_it_is(tmp_path: Path, 
     for _ in range(2):
         log.deliver(T0)
         paths.append(log.seal(tmp_path / "events"))
-    told = told_of(tmp_path / "in", *paths, together=together)
-    assert pq.read_table(part_of(told, "recipients"))["attempts"].to_pylist() == [1, 1]
-    written = pq.read_table(part_of(told, "events"))["sequence"].to_pylist()
+    taken = told_of(tmp_path / "in", *paths, together=together)
+    assert pq.read_table(part_of(taken, "recipients"))["attempts"].to_pylist() == [1, 1]
+    written = pq.read_table(part_of(taken, "events"))["sequence"].to_pylist()
     assert written == sorted(set(written))
-    assert len(written) == sum(each["events"] for _, each in series_of(told)) == 6
+    assert len(written) == sum(each["events"] for _, each in series_of(taken)) == 6

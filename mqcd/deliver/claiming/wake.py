@@ -1,6 +1,6 @@
 """What wakes the loop of delivery. Other parts report here; what it means for the next claim is in `plan`.
 
-| who reports | call | the loop wakes |
+| report of | call | the loop wakes |
 |---|---|---|
 | the store: new mail | `notified` | as `plan` says |
 | the recorder: recipients have left the active set | `released` | likewise, or if lanes wait in line |
@@ -77,7 +77,7 @@ class Wake:
         self._alarm.set(ms)
 
     def turned(self) -> None:
-        """A turn of the loop has ended: those that wait until delivery is drained may go on."""
+        """A turn of the loop has ended: resumes what waits for a drained delivery."""
         if not self._quiet.is_set() and self._is_drained():
             self._quiet.set()
 

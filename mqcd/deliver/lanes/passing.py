@@ -12,7 +12,7 @@ So are domains that all go by one lane (`belongs`), at most MAX_DOMAINS of a lan
 given back.
 
 Example: 900 recipients for `a.example` come to a new lane, which may hold 625. The 626th makes the lane rest
-for 100 ms: it is parked for so long with those that follow it, and claims pass over `a.example`. At the
+for 100 ms: it is parked for so long with the later ones, and claims pass over `a.example`. At the
 first claim after that the lane still holds 625: it rests for another 200 ms, then for 400, at most for five
 minutes. The first transaction that ends lifts the share; then the rest under way is the last. A lane that
 had stood still must use up half of its share for that.
@@ -113,7 +113,7 @@ class Passing:
         self._dead: dict[Lane, None] = {}
         """Suspended ones."""
         self._resting: dict[Lane, None] = {}
-        """Those that had to keep mail outside because of their share."""
+        """Lanes that keep mail outside because they hold their share."""
         self._lane_of: dict[str, Lane] = {}
 
     @property

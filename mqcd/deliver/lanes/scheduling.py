@@ -5,7 +5,7 @@
 | turns | zones; lanes of the default zone | one job a round | a long lane delays no other | `turns` |
 | a lane's turns | priorities | the highest 7 of 8, lower ones the 8th | urgent mail starves none | `jobs` |
 | | tenants of one priority | every other one, of two | a bulk sender delays no other | `tenants` |
-| 100 connections | those that answer; others | 100; 50, with new ones 75 | tarpits delay no other | `slots` |
+| 100 connections | answering ones; others | 100; 50, with new ones 75 | tarpits delay no other | `slots` |
 | | one lane | its window, 1 to 20 | a server gets what it takes | `window` |
 | 2500 recipients | a lane; a new one | all; 625 | one that stands still leaves room | `_keep_outside` |
 | | a lane that stands still | 1250 / lanes with mail | the same, once they are full | `reliefs` |

@@ -12,7 +12,7 @@ The task that gets it (`workers.tasks.intake`) writes below staging (names: `sto
     in/into=events/day=2026-11-18/                    31, 32 and 33
     in/into=damaged/day=1970-01-01/                   {nonsense
     in/into=recipients/kept=done-/day=2026-11-18/     A, whose whole life is in the file
-    states/                                           B, whom the step `recipients` folds with what is known
+    states/                                           B, folded with what is known by `recipients`
 
 and returns a row, of which the driver makes `Arrived`:
 

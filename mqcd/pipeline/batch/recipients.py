@@ -24,7 +24,7 @@ both files hold:
     done 17: A delivered                           A delivered                 done 17
     done 17: B removed            B restored       B waits                     open 17
 
-The commit removes the files that were read; those that this batch has written itself go at once.
+The commit removes the files that were read; files that this batch has written itself go at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from mqcd.pipeline.tables.recipients import of_events, together
 from mqcd.pipeline.workers.tasks import MERGED_DDL, merging
 
 _OPEN_FOR = timedelta(days=7)
-"""How long recipients may stay open and be written anew by each batch. Most of those that stay open longer
+"""How long recipients may stay open and be written anew by each batch. Most that stay open longer
 do so for ever, because files with their other events do not exist any more."""
 
 

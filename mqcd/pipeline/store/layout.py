@@ -103,7 +103,7 @@ class Staging:
 
     @property
     def once(self) -> Path:
-        """The directory for events sorted out anew: those whose ids came before are damaged lines."""
+        """The directory for events sorted out anew: one whose id came before is a damaged line."""
         return self.path / _ONCE
 
     def replace_incoming(self) -> None:

@@ -5,7 +5,7 @@
 | `intake` | paths of event files | events, damaged lines, done recipients, `states` of others | FOUND |
 | `merging` | rows of STATE, all of a recipient in one task | recipients: open, aged, done | MERGED |
 
-`store.layout` has the names. A file's name ends in `.part` until the driver has been told of it
+`store.layout` has the names. A file's name ends in `.part` until the driver has its name
 (`Staging.publish`), so what a failed task has written never counts.
 
 Spark only hands out the work and collects a row from each task: Arrow decodes and writes an event file, and
@@ -53,8 +53,8 @@ FOUND_DDL = (
     " days array<string>, parts array<string>"
 )
 MERGED = pa.schema([("strangers", _TEXTS), ("parts", _TEXTS)])
-"""The `parts` that `merging` wrote, and the days of `strangers`: recipients of whom more may be known than it
-was given, because their acceptance is missing or they are old."""
+"""The `parts` that `merging` wrote, and the days of `strangers`: recipients with more events than it was
+given, perhaps, because their acceptance is missing or they are old."""
 MERGED_DDL = "strangers array<string>, parts array<string>"
 
 TOGETHER = 100_000

@@ -15,7 +15,7 @@ entries, until these are dropped; readers, until they let their pin go; a conten
 its end.
 
 What a failure leaves, in any step before C4's edit is durable: entries that rest in the segment wait there
-again (`thaw`), those that CARRY frames have moved stay where they are. Files of C2 and C3 are used or
+again (`thaw`), entries that CARRY frames have moved stay where they are. Files of C2 and C3 are used or
 written anew by the next try, or removed as waste. If it is not certain whether the edit is durable, all
 stay frozen until it is taken back (`_until_certain`). What C5 cannot remove is logged, and stays.
 

@@ -2,8 +2,8 @@
 
 A line is `CRC JSON\\n`, CRC the zlib.crc32 of the JSON text in 8 hex digits. Each but the first was one write
 behind the end of the file. Of such a write a crash may have left any sectors (512 octets); one that never
-came is zeros, or lies behind the end of the file, and JSON holds no zeros. So the octets tell a torn line,
-which never counted, from one that came whole and went bad. The last line, by the first row that fits:
+came is zeros, or lies behind the end of the file, and JSON holds no zeros. So the octets distinguish a torn
+line, which never counted, from a damaged one, which was whole. The last line, by the first row that fits:
 
 | checksum | line feed | else | the line is |
 |---|---|---|---|

@@ -9,7 +9,7 @@ others, which only the next edit of an evacuation lists (`wal.fold.Fold.clusters
 garbage for being unlisted alone.
 
 The first line carries the format version and the whole state (a compacted log is just that line), the
-following ones are edits. `manifest.lines` says how a torn line is told from a damaged one.
+following ones are edits. `manifest.lines` distinguishes torn lines from damaged ones.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Picking:
     # ------------------------------------------------------------ the journal
 
     async def _failed_evacuations(self) -> list[Segment]:
-        """Wait for the evacuations that were met; returns the segments of those that have failed, for the
+        """Wait for the evacuations that were met; returns the segments of the failed ones: the
         entries of the others are in clusters."""
         evacuating, self._evacuating = self._evacuating, []
         failed = []

@@ -24,7 +24,7 @@ from mqcd.submit.session.conversation import Check, Conversation
 
 
 class Securing(Conversation):
-    """Who the client is, and how it is connected."""
+    """The client's identity, and the state of its connection."""
 
     __slots__ = ("_secret", "channel", "esmtp", "helo")
 

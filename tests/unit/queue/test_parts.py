@@ -143,9 +143,9 @@ def test_what_was_taken_after_an_edit_is_reported_with_the_next(cluster_index: C
     name = "incoming/M1-0.mqc"
     first, second = cluster(name, left=2), cluster(name, left=1)
     cluster_index.advance(first)
-    told = cluster_index.to_record()
+    states = cluster_index.to_record()
     cluster_index.advance(second)
-    cluster_index.recorded(told)
+    cluster_index.recorded(states)
     assert cluster_index.unrecorded == {name}
     cluster_index.recorded({name: second})
     assert cluster_index.unrecorded == set()
