@@ -200,7 +200,7 @@ def bounce(place: Place, /, no_report: bool, **chosen: Any) -> int:
 
 
 @queue.command("redirect", short_help="Send mail by another host, or to another address.")
-@click.option("--to", "target", metavar="HOP|ADDRESS", required=True,
+@click.option("--to", "target", metavar="HOP|ADDRESS", default="",
               help="A next hop such as relay.example:25, or an address.")  # fmt: skip
 @selects
 @_acts
@@ -208,6 +208,8 @@ def bounce(place: Place, /, no_report: bool, **chosen: Any) -> int:
 @at_place
 def redirect(place: Place, /, target: str, **chosen: Any) -> int:
     """Send mail by another next hop, or to another address."""
+    if not (target or chosen["dry_run"]):
+        raise click.UsageError("say --to; only --dry-run needs none")
     return _carry_out(place, "redirect", chosen, target=target)
 
 
@@ -224,12 +226,16 @@ def reschedule(place: Place, /, delay: int | None, moment: Any, **chosen: Any) -
 
     from mqcd.net.clock import SystemClock
 
-    if (delay is None) is (moment is None):
-        raise click.UsageError("say --in or --at, and not both")
+    if delay is not None and moment is not None:
+        raise click.UsageError("say --in or --at, not both")
     if delay is not None:
         until = SystemClock().now() + delay
-    else:
+    elif moment is not None:
         until = int(moment.replace(tzinfo=UTC).timestamp() * 1000)
+    elif chosen["dry_run"]:
+        until = 0
+    else:
+        raise click.UsageError("say --in or --at; only --dry-run needs neither")
     return _carry_out(place, "reschedule", chosen, until=until)
 
 

@@ -392,7 +392,10 @@ async def test_commands_say_what_they_did(tmp_path: Path, capfd: pytest.CaptureF
             ("remove", 0, False),
             ("hold", 1, False),
         ]
-        assert await command(house, "reschedule") == 2
+        for action, changed in (("redirect", "redirected"), ("reschedule", "rescheduled")):
+            assert await command(house, action) == 2
+            assert await command(house, action, "--dry-run") == 0
+            assert f"would be {changed}: 1" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["until", "at"])
