@@ -89,9 +89,8 @@ class MemoryDisk(Disk):
 
     def _walkable(self, path: Path) -> None:
         """A file on the way to a name is another error than nothing there."""
-        for above in path.parents:
-            if self.exists(above) and not self.is_dir(above):
-                raise _error(errno.ENOTDIR, path)
+        if self.state.passes_file(path):
+            raise _error(errno.ENOTDIR, path)
 
     def open(self, path: Path, flags: int) -> int:
         with self._lock:

@@ -273,6 +273,16 @@ class State:
             node = here.get(part)
         return node
 
+    def passes_file(self, path: PurePath) -> bool:
+        """Whether one of the names before the last is a file's."""
+        here: File | Directory | None = self.nodes[ROOT]
+        for part in path.parts[1:-1]:
+            if not isinstance(here, Directory):
+                break
+            node = here.get(part)
+            here = self.nodes[node] if node is not None else None
+        return isinstance(here, File)
+
     def apply(self, op: Op) -> None:
         if self.loose and op.name not in ("write", "mark"):
             for loose in self.loose:

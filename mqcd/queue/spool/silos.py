@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from mqcd.core.queueing.spid import SILOS
@@ -24,7 +25,7 @@ class Silos:
     """A power of two, at most `MOST_SILOS`."""
 
     def __iter__(self) -> Iterator[Path]:
-        return (self.root / f"s{number:02d}" for number in range(1, self.count + 1))
+        return iter(_directories(self.root, self.count))
 
     def path(self, spid: int, qid: int = 0) -> Path:
         """The message's file, or the link of one recipient."""
@@ -40,6 +41,11 @@ class Silos:
             disk.mkdir(silo, sync=False)
         # Also when all were there: an earlier start may have been killed before this.
         disk.sync_dir(self.root)
+
+
+@lru_cache(maxsize=8)
+def _directories(root: Path, count: int) -> tuple[Path, ...]:
+    return tuple(root / f"s{number:02d}" for number in range(1, count + 1))
 
 
 def count_of(disk: Disk, root: Path) -> int:
