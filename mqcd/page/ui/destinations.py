@@ -46,7 +46,7 @@ class Destinations:
 
     async def _page(self, request: Request) -> Response:
         values = await at_once(self._values(request))
-        return render("destinations.html", request, values=values, sort=asked(request).get("sort"))
+        return render("destinations.html", request, known=values is not None, **(values or {}))
 
     async def _rows(self, request: Request) -> Response:
         return render("parts/destinations.html", request, **await self._values(request))

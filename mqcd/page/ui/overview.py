@@ -39,9 +39,12 @@ class Overview:
 
     async def _page(self, request: Request) -> Response:
         values = await at_once(self._values())
-        status = 503 if values is not None and values.get("down") else 200
+        known = values is not None
+        status = 503 if values and values["down"] else 200
         refreshed = request.query_params.get("refresh") != "off"
-        return render("overview.html", request, status=status, values=values, refreshed=refreshed)
+        return render(
+            "overview.html", request, status=status, known=known, refreshed=refreshed, **(values or {})
+        )
 
     async def _part(self, request: Request) -> Response:
         return render("parts/overview.html", request, **await self._values())
@@ -50,7 +53,7 @@ class Overview:
         try:
             sample = await self._recorder.fresh()
         except ServerDown as down:
-            return {"down": str(down), "samples": len(self._recorder.samples())}
+            return {"down": str(down)}
         asked = (get(self._client, path) for path in ("/v1/destinations", "/v1/state", "/v1/areas"))
         destinations, state, areas = await asyncio.gather(*asked)
         samples = [each for each in self._recorder.samples() if each.metrics] or [sample]

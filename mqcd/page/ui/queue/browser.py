@@ -49,7 +49,7 @@ class Browser:
         where = form.get("where")
         wrong = problem(where, self._clock.now())
         # Without scripts nothing is loaded later: then the list is waited for.
-        rows = await self._found(form) if form.get("wait") and wrong is None else None
+        found = await self._found(form) if form.get("wait") and wrong is None else None
         return render(
             "queue.html",
             request,
@@ -57,12 +57,14 @@ class Browser:
             where=where,
             wrong=wrong,
             sort=form.get("sort"),
-            rows=rows,
+            known=found is not None,
             query=link("", _kept(form)),
+            **(found or {}),
         )
 
     async def _rows(self, request: Request) -> Response:
-        return render("parts/rows.html", request, **await self._found(asked(request)))
+        form = asked(request)
+        return render("parts/rows.html", request, where=form.get("where"), **await self._found(form))
 
     async def _found(self, form: Form) -> Mapping[str, Any]:
         query = {name: value for name, value in _kept(form).items() if value}
@@ -76,7 +78,6 @@ class Browser:
             "rows": rows,
             "next": link("/queue", onward) if onward["after"] else "",
             "first": link("/queue", {**onward, "after": ""}) if form.get("after") else "",
-            "where": form.get("where"),
             "now": self._clock.now(),
             "facets": facets(rows),
             "left_out": value.get("left_out", []),
