@@ -8,7 +8,8 @@
   complete ends everything, with exit code 1.
 * The process of a shard that cannot start stands in for it (`stand_in`). The server goes on while another
   shard is in service.
-* SIGTERM and SIGINT stop all, SIGHUP has each read its configuration again.
+* SIGTERM and SIGINT stop all. SIGHUP has each read its configuration again; one that starts is sent it when
+  it is ready, as it would lose the signal before its handler is set.
 * Each process stops in good order when the supervisor stops or is gone: it sees a pipe that becomes readable
   and stays so. A signal would be lost on a process that was forked just now.
 """
@@ -87,6 +88,8 @@ class Part:
     alive: int = -1
     """In the process: readable when the supervisor stops (`stops`) or is gone. Nothing is read from it."""
     since: int = 0
+    reload: bool = False
+    """Whether it is to be sent SIGHUP when it is ready."""
     again: int = 0
     """When to start it, in monotonic ms."""
     pause: int = _FIRST_PAUSE
@@ -180,7 +183,7 @@ class Supervisor:
         now = self._clock.monotonic()
         if self._stopping is not None:
             if now > self._stopping + STOP_MS:
-                self._send(signal.SIGKILL)
+                self._send(signal.SIGKILL, *self._parts)
             return
         for part in self._parts:
             if part.state is State.PAUSED and part.again <= now:
@@ -210,11 +213,21 @@ class Supervisor:
     # ------------------------------------------------------------ what happens
 
     def _on_signal(self, number: signal.Signals) -> None:
+        if self._stopping is not None:
+            return
         if number is signal.SIGHUP:
-            self._send(number)
-        elif self._stopping is None:
+            for part in self._parts:
+                self._reload(part)
+        else:
             log.info("%s: stopping", number.name)
             self._stop(0)
+
+    def _reload(self, part: Part) -> None:
+        """Have a process read its configuration again, now or when it is ready. One that stands in for its
+        shard, or has ended, is followed by one that reads it at its start."""
+        part.reload = part.state is State.STARTING
+        if part.state is State.RUNNING:
+            self._send(signal.SIGHUP, part)
 
     def _on_ready(self, part: Part) -> None:
         said = os.read(part.ready, 1)
@@ -223,6 +236,8 @@ class Supervisor:
         if not said:
             return
         part.state = next(state for state, text in _SAID.items() if text == said)
+        if part.reload:
+            self._reload(part)
         starting = any(each.state not in _SAID for each in self._parts)
         if starting or self._was_ready or self._stopping is not None:
             return
@@ -267,8 +282,8 @@ class Supervisor:
         self._notifier.stopping()
         os.write(self._alive[1], b"s")
 
-    def _send(self, number: signal.Signals) -> None:
-        for part in self._parts:
+    def _send(self, number: signal.Signals, *parts: Part) -> None:
+        for part in parts:
             if part.pid:
                 with suppress(ProcessLookupError):
                     os.kill(part.pid, number)
@@ -284,7 +299,7 @@ class Supervisor:
             part.ready, part.alive = theirs, self._alive[0]
             self._become(part)
         os.close(theirs)
-        part.pid, part.ready, part.state = pid, ours, State.STARTING
+        part.pid, part.ready, part.state, part.reload = pid, ours, State.STARTING, False
         part.watch = os.pidfd_open(pid)
         part.since = self._clock.monotonic()
 

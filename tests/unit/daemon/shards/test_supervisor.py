@@ -92,3 +92,28 @@ while answer := os.read(seen, 9):
 assert answers and set(answers) == set(b"y"), answers
 """
     assert run(script) == 0
+
+
+def test_a_process_that_starts_misses_no_reload() -> None:
+    script = """
+heard, hears = os.pipe()
+HUP = {signal.SIGHUP}
+
+def serve(part):
+    if part.shard == 0:
+        # Still at its start when the supervisor has sent the signal: the other shard has it.
+        os.read(heard, 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, HUP)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    part.say(State.RUNNING)
+    if part.shard == 1:
+        os.kill(os.getppid(), signal.SIGHUP)
+    reloaded = signal.sigtimedwait(HUP, 30)
+    os.write(hears, b"h")
+    if part.shard == 0:
+        os.kill(os.getppid(), signal.SIGTERM)
+    return int(not (until_stopped(part) and reloaded))
+
+raise SystemExit(supervise(serve))
+"""
+    assert run(script) == 0
