@@ -50,9 +50,8 @@ from mqcd.submit.policy.rules import CLIENT_LISTED, Suppressed
 from mqcd.submit.session.connections import Unnamed, client_address, is_proxy, named_client
 from mqcd.submit.session.desk import Desk, HeldMail
 from mqcd.submit.session.intake import Intake
-from mqcd.submit.session.session import Session
+from mqcd.submit.session.session import Session, SessionView
 from mqcd.submit.session.traced import session_of
-from mqcd.submit.session.view import SessionView
 from mqcd.submit.users.logins import Logins
 
 log = logging.getLogger(__name__)

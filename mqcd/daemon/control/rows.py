@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mqcd.core.events import format_time
 from mqcd.core.model import Area, AreaStats, Recipient
@@ -18,7 +18,9 @@ from mqcd.deliver.connection.link import LinkView
 from mqcd.deliver.health.watchdog import Stuck
 from mqcd.deliver.lanes.lane import PROMPT_MS, LaneState
 from mqcd.ops.last_replies import LastReply
-from mqcd.submit.session.view import SessionView
+
+if TYPE_CHECKING:
+    from mqcd.submit.session.session import SessionView
 
 NO_RULES: Mapping[str, str] = {}
 

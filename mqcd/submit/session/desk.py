@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from mqcd.core.errors import NameNotFound, ResolveFailed, StoreUnavailable
 from mqcd.core.ports import Clock, Connection, Resolver
 from mqcd.core.smtp.reply import Reply
-from mqcd.net.shared.taken import take
 from mqcd.submit.checks.greylist import Triplet, try_again
 from mqcd.submit.checks.names import Lookup, Want
 from mqcd.submit.esmtp.calls import BUSY, NO_MAIL, NOTHING, REVERSING, STARTED, UNABLE, Collect, Start
@@ -98,16 +97,9 @@ class Desk:
         dialogue.reverse(call)
         return REVERSING.encode()
 
-    async def collect(
-        self,
-        dialogue: Dialogue,
-        transport: asyncio.Transport,
-        lost: Callable[[Exception | None], None],
-        stops: Callable[[], bool],
-    ) -> None:
-        """Send what a client in state REVERSED collects, and close its connection; `lost` is called when that
-        is gone."""
-        connection = take(transport, lost)
+    async def collect(self, dialogue: Dialogue, connection: Connection, stops: Callable[[], bool]) -> None:
+        """Send what a client in state REVERSED collects over its connection, and close that; no message is
+        begun once `stops` says so."""
         try:
             if self.held is not None and dialogue.collects is not None:
                 await self.held.collect(dialogue.collects, connection, dialogue.session, stops)

@@ -31,6 +31,10 @@ class Link(Enum):
     GONE = auto()
 
 
+OVER = (Link.ENDED, Link.GONE)
+"""No reply is given any more."""
+
+
 class Event(Enum):
     """What changes it."""
 

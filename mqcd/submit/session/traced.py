@@ -7,6 +7,7 @@ import asyncio
 from mqcd.core.smtp.tracing import Side, Tap, Traces, Who
 from mqcd.submit.esmtp.states import State
 from mqcd.submit.session.session import Host, Session
+from mqcd.submit.session.tasks import SessionTask
 
 
 def session_of(host: Host, traces: Traces, name: str, client: str) -> Session:
@@ -17,49 +18,63 @@ def session_of(host: Host, traces: Traces, name: str, client: str) -> Session:
     return Session(host, name, client, loop)
 
 
+class TracedTask(SessionTask):
+    """One of a traced session."""
+
+    __slots__ = ()
+    _session: TracedSession
+
+    async def command(self, line: bytes) -> None:
+        """See `SessionTask`."""
+        if self._filter is not None:
+            self._session.hear(line)
+        await super().command(line)
+
+    async def content(self) -> None:
+        """See `SessionTask`."""
+        await super().content()
+        self._session.tap.note("content", octets=self._wire.taken)
+
+
 class TracedSession(Session):
     """What each line costs is paid by these alone."""
 
+    _task_type = TracedTask
+
     def __init__(self, host: Host, name: str, client: str, loop: asyncio.AbstractEventLoop, tap: Tap) -> None:
         super().__init__(host, name, client, loop)
-        self._tap = tap
+        self.tap = tap
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `Session`."""
-        self._tap.note("opened")
+        self.tap.note("opened")
         super().connection_made(transport)
 
     def secured(self) -> None:
         """See `Session`."""
         super().secured()
-        self._tap.note("secured", tls=self._dialogue.channel.tls)
+        self.tap.note("secured", tls=self._dialogue.channel.tls)
 
     def connection_lost(self, error: Exception | None) -> None:
         """See `Session`."""
-        self._tap.note("closed")
+        self.tap.note("closed")
         super().connection_lost(error)
 
-    def _answer(self, line: bytes) -> bytes:
-        self._hear(line)
-        return super()._answer(line)
+    def answer(self, line: bytes) -> bytes:
+        """See `Session`."""
+        self.hear(line)
+        return super().answer(line)
 
-    async def _obey(self, line: bytes) -> None:
-        if self._filter is not None:
-            self._hear(line)
-        await super()._obey(line)
-
-    async def _take_content(self) -> None:
-        await super()._take_content()
-        self._tap.note("content", octets=self.wire.taken)
-
-    def _hear(self, line: bytes) -> None:
-        if self._dialogue.state is State.LOGIN:
-            self._tap.secret(Who.CLIENT)
-        else:
-            self._tap.said(Who.CLIENT, line + b"\n")
-
-    def _write(self) -> None:
-        self._tap.names(self._dialogue.user)
+    def write(self) -> None:
+        """See `Session`."""
+        self.tap.names(self._dialogue.user)
         for octets in self._out:
-            self._tap.said(Who.SERVER, octets)
-        super()._write()
+            self.tap.said(Who.SERVER, octets)
+        super().write()
+
+    def hear(self, line: bytes) -> None:
+        """The client says a line."""
+        if self._dialogue.state is State.LOGIN:
+            self.tap.secret(Who.CLIENT)
+        else:
+            self.tap.said(Who.CLIENT, line + b"\n")

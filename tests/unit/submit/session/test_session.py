@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import cast
 
 import pytest
@@ -101,3 +103,21 @@ async def test_each_session_logs_its_end_once(said: bytes, caplog: pytest.LogCap
     assert caplog.messages == []
     session.connection_lost(None)
     assert caplog.messages == ["from 192.0.2.1: 0 messages"]
+
+
+async def test_a_session_that_is_over_is_freed_at_once() -> None:
+    house = House(server())
+    await house.store.open()
+    session, transport = connect(house)
+    gc.disable()
+    try:
+        for line in (b"EHLO c", b"MAIL FROM:<a@example.net>", b"RCPT TO:<b@example.com>", b"DATA", b"."):
+            session.data_received(line + b"\r\n")
+        while b"250 2.0.0 Ok: queued" not in transport.written:
+            await asyncio.sleep(0)
+        session.connection_lost(None)
+        kept = weakref.ref(session)
+        del session
+        assert kept() is None
+    finally:
+        gc.enable()
