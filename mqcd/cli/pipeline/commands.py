@@ -171,7 +171,7 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
     options = options_at(place)
     loaded, _ = _tables(place)
     from mqcd.disk.durable import Disk
-    from mqcd.queue.reading.snapshot import require_queue
+    from mqcd.queue.reading.pinned import require_queue
 
     moment = _moment(place)
     if moment is None:

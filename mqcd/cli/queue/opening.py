@@ -36,7 +36,7 @@ def open_queue(place: Place) -> Iterator[Snapshots | View]:
             text = "stretches of the journal are damaged and left out; `mqcd fsck` lists them"
             click.echo(f"{snapshot.damage} {text}", err=True)
         yield snapshot
-        report_damaged(snapshot.damaged_lines + snapshot.missing)
+        report_damaged(snapshot.unreadable.records)
     finally:
         snapshot.close()
 

@@ -24,7 +24,7 @@ from mqcd.disk.durable import Disk
 from mqcd.eventlog.history import event_needle
 from mqcd.net.control.client import Control, NoAccess, NoAnswer
 from mqcd.queue.format import record
-from mqcd.queue.reading.snapshot import Item
+from mqcd.queue.reading.snapshot import Item, Unreadable
 from mqcd.stores.backend import Backend
 from mqcd.stores.queue.documents import Message, decode
 from mqcd.stores.queue.exporting import EventFiles, newest_file
@@ -62,7 +62,8 @@ class Reader(Protocol):
 class View:
     """What `queue.reading.shards.Snapshots` offers to commands."""
 
-    damage = left_out = damaged_lines = missing = 0
+    damage = left_out = 0
+    unreadable = Unreadable()
     """Nothing is left out: a document that cannot be read is an error."""
 
     def __init__(self, reader: Reader) -> None:

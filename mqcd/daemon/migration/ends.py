@@ -24,8 +24,9 @@ from mqcd.queue.admin.transfer.admission import admit
 from mqcd.queue.admin.transfer.departure import depart
 from mqcd.queue.admin.transfer.letters import Letter, Tree
 from mqcd.queue.memory.shard_state import Options
+from mqcd.queue.reading.pinned import require_queue
 from mqcd.queue.reading.shards import Snapshots
-from mqcd.queue.reading.snapshot import item_of, require_queue
+from mqcd.queue.reading.snapshot import item_of
 from mqcd.queue.recovery.imports import name_events
 from mqcd.queue.roots import existing
 from mqcd.stores.queue.stored_queue import StoredQueue

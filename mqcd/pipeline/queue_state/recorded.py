@@ -90,7 +90,7 @@ def record(queue_root: Path, spool_root: Path, source: Source, target: Path) -> 
             # The next start puts into quarantine what no start has found yet.
             aside, stretches = places(names), snapshot.stretches()
             damaged += sum(max(1, records) for place, records in stretches.items() if place not in aside)
-        damaged += snapshots.damaged_lines
+        damaged += snapshots.unreadable.damaged_lines
     damaged += _write_quarantine(disk, found, target / "quarantine.parquet")
     return Recorded(
         homes=target / "homes.parquet",

@@ -173,8 +173,8 @@ def homes(
 ) -> Iterator[pa.RecordBatch]:
     """The recipients of a snapshot as Arrow batches. Raises StoreBusy, OSError."""
     yield from packed(snapshot.project(selection, row), due)
-    if snapshot.unread is not None:
-        raise snapshot.unread
+    if (error := snapshot.unreadable.error) is not None:
+        raise error
 
 
 def packed(batches: Iterable[Iterable[Row]], due: Due = _ALWAYS) -> Iterator[pa.RecordBatch]:

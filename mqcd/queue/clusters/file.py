@@ -222,16 +222,23 @@ def read_from(disk: Disk, path: Path, cursor: int, size: int) -> bytes:
         disk.close(fd)
 
 
+def check_known(data: bytes, path: Path, writer: str) -> None:
+    """Raises StoreDamaged when `data` begins a cluster of another version. Behind any other first line the
+    lines may be sound: it is left to the reader."""
+    try:
+        check_first_line(data, path, writer)
+    except OtherVersion as error:
+        raise StoreDamaged(str(error)) from error
+    except DecodeError:
+        return
+
+
 def check_version(disk: Disk, path: Path, writer: str) -> None:
-    """Raises StoreDamaged for a cluster of another version; any other trouble is left to its reader."""
+    """The same of a cluster's file, as far as it can be read."""
     with suppress(OSError):
         fd = disk.open(path, os.O_RDONLY)
         try:
-            check_first_line(disk.pread(fd, HEAD, 0), path, writer)
-        except OtherVersion as error:
-            raise StoreDamaged(str(error)) from error
-        except DecodeError:
-            return
+            check_known(disk.pread(fd, HEAD, 0), path, writer)
         finally:
             disk.close(fd)
 

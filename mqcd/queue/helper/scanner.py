@@ -39,12 +39,12 @@ def scan(disk: Disk, request: Request | Question, send: Callable[[Answer], None]
         with contextlib.closing(Snapshot(disk, request[0], request[1])) as snapshot:
             if isinstance(request, Question):
                 answer = request.work(snapshot)
-                send(snapshot.unread or answer)
+                send(snapshot.unreadable.error or answer)
                 return
             for texts in snapshot.project(request[2], _text):
                 send("\n".join(texts).encode())
             # What cannot be read now is asked for again, what is damaged is not.
-            send(snapshot.unread or snapshot.damaged_lines + snapshot.missing)
+            send(snapshot.unreadable.error or snapshot.unreadable.records)
     except ConnectionError:
         raise
     except (OSError, MqcdError) as error:

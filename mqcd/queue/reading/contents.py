@@ -10,7 +10,8 @@ from mqcd.core.queueing.spid import is_several
 from mqcd.disk.durable import Disk
 from mqcd.queue.format import filenames
 from mqcd.queue.format.frame import Locator
-from mqcd.queue.reading.live_index import SegmentIndex, check_same, open_segment
+from mqcd.queue.reading.live_index import SegmentIndex
+from mqcd.queue.reading.races import check_same, open_segment
 from mqcd.queue.spool.silos import Silos
 
 _CHUNK = 1 << 18

@@ -10,7 +10,7 @@ from mqcd.disk.file_window import Window
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.history import History, count_of_batch, event_needle, history
 from mqcd.queue.events.lines import EventText
-from mqcd.queue.reading.live_index import check_same, open_segment
+from mqcd.queue.reading.races import check_same, open_segment
 from mqcd.queue.reading.shards import Snapshots
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.wal.scan import Walk

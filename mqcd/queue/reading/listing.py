@@ -59,7 +59,7 @@ def read_part(snapshot: Snapshot, selection: Selection, after: str, by_age: bool
     for lines, place in _from(snapshot, selection, after):
         for index, text in enumerate(sound_all(lines)):
             if text is None:
-                snapshot.damaged_lines += 1
+                snapshot.unreadable.damaged_lines += 1
             elif _is_chosen(snapshot, chosen, text):
                 texts.append(text)
                 if len(texts) == most:
@@ -94,7 +94,7 @@ def _is_chosen(snapshot: Snapshot, chosen: Callable[[str], bool] | None, text: s
     try:
         return chosen is None or chosen(text)
     except DecodeError:
-        snapshot.damaged_lines += 1
+        snapshot.unreadable.damaged_lines += 1
         return False
 
 
@@ -147,7 +147,7 @@ def _oldest(snapshot: Snapshot, selection: Selection, after: Key, most: int) -> 
             break
         for text in sound_all(lines):
             if text is None:
-                snapshot.damaged_lines += 1
+                snapshot.unreadable.damaged_lines += 1
                 continue
             key = _key_of(text)
             if key > after and (bound is None or key < bound) and _is_chosen(snapshot, chosen, text):

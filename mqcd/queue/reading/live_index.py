@@ -7,21 +7,18 @@ entries: `mqcd.queue.wal.live_entries`.) Damage is noted and passed over.
 
 from __future__ import annotations
 
-import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from mqcd.core.errors import DecodeError, StoreBusy
+from mqcd.core.errors import DecodeError
 from mqcd.disk.durable import Disk
 from mqcd.disk.file_window import Window
-from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import Locator
-from mqcd.queue.manifest.state import ManifestState
+from mqcd.queue.reading.races import check_same, open_segment
 from mqcd.queue.wal.fold import Fold
 from mqcd.queue.wal.segments import Segment
 
-MOVED_ON = "the queue has moved on while it was read; try again"
 _LINES = 500
 """Lines in one part of an iteration."""
 
@@ -113,33 +110,8 @@ def _line_at(window: Window, start: int) -> bytes:
     return window.data[at : at + stop - start]
 
 
-def open_segment(disk: Disk, segment: Segment) -> int:
-    """A descriptor of a segment that was read before. Raises StoreBusy when it is gone."""
-    try:
-        return disk.open(segment.path, os.O_RDONLY)
-    except FileNotFoundError as error:
-        raise StoreBusy(MOVED_ON) from error
-
-
-def check_same(disk: Disk, fd: int, segment: Segment) -> None:
-    """Raises StoreBusy when the file has been reused since the segment was read.
-
-    Call it after octets were read, for a segment's header is written before its frames.
-    """
-    if segment_header.unpack(disk.pread(fd, segment_header.HEADER_SIZE, 0)) != segment.header:
-        raise StoreBusy(MOVED_ON)
-
-
 class LiveIndex(Fold[SegmentIndex]):
     """What the frames of a chain of segments amount to, for a reader."""
 
     def open(self, segment: Segment) -> SegmentIndex:
         return SegmentIndex(segment)
-
-    def takes_beyond(self, state: ManifestState) -> bool:
-        """Whether a cluster was taken from that was written after this MANIFEST.
-
-        One that has ended was taken from before: each edit holds the sequence up to which all was durable.
-        """
-        unlisted = self.taken_at.keys() - self.clusters(state).keys()
-        return any(self.taken_at[name] > state.sequence for name in unlisted)

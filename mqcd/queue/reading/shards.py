@@ -15,7 +15,7 @@ from mqcd.core.queueing.spid import shard_of
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.manifest.state import ManifestState
-from mqcd.queue.reading.snapshot import Item, Snapshot, item_of
+from mqcd.queue.reading.snapshot import Item, Snapshot, Unreadable, item_of
 from mqcd.queue.roots import existing
 
 Made = TypeVar("Made")
@@ -50,14 +50,14 @@ class Snapshots:
         return max(each.seen for each in self.parts)
 
     @property
-    def damaged_lines(self) -> int:
-        """Record lines read so far that do not check."""
-        return sum(each.damaged_lines for each in self.parts)
-
-    @property
-    def missing(self) -> int:
-        """Records that the clusters read so far lack."""
-        return sum(each.missing for each in self.parts)
+    def unreadable(self) -> Unreadable:
+        """See there; of all shards together, with the first error."""
+        found = [each.unreadable for each in self.parts]
+        return Unreadable(
+            damaged_lines=sum(each.damaged_lines for each in found),
+            missing=sum(each.missing for each in found),
+            error=next((each.error for each in found if each.error is not None), None),
+        )
 
     @property
     def damage(self) -> int:
@@ -67,11 +67,6 @@ class Snapshots:
     @property
     def left_out(self) -> int:
         return sum(each.left_out for each in self.parts)
-
-    @property
-    def unread(self) -> OSError | None:
-        """Why a cluster that is there could not be read."""
-        return next((each.unread for each in self.parts if each.unread is not None), None)
 
     def items(self, selection: Selection) -> Iterator[Item]:
         return chain.from_iterable(self.batches(selection))

@@ -1,52 +1,40 @@
 """The queue as it was at one moment, read from its files, with or without a running server.
 
 A snapshot holds a pin while it is open: the server removes and reuses nothing that it may still read,
-for a minute at most. A reader that is slower finds that the queue has moved on, and fails with StoreBusy.
-What is damaged is left out and counted, and so are the records of a cluster that the MANIFEST lists and that
-is not there. It writes nothing, and its memory does not grow with the queue: clusters and segments are read
-in parts, and of what lives in the journal it remembers where the lines are (`LiveIndex`).
+for a minute at most. A reader that is slower finds that the queue has moved on, and fails with StoreBusy:
+`races` has the table, `pinned` takes the view, and here is what is read of it. It writes nothing. Clusters
+and segments are read in parts, so that its memory does not grow with the queue.
 
-A server may change the files between the reads of the MANIFEST and of the journal, or later:
-
-| race | found by | answer |
-|---|---|---|
-| an evacuation is committed between the two reads | `takes_beyond` | read both again |
-| segments are freed before they are read | `_check_not_overtaken` | StoreBusy |
-| a segment's file is reused while it is read | `check_same` | StoreBusy |
-| a cluster is removed before it is read: an edit after ours has ended it | `read` | StoreBusy |
+Records that cannot be read are left out and counted, see `Unreadable`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, DecodeError, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.file_window import Window
-from mqcd.queue.clusters.file import HEAD, OtherVersion, check_first_line
+from mqcd.queue.clusters.file import HEAD, check_known
 from mqcd.queue.clusters.quarantine import place_of
-from mqcd.queue.disk.vacancy import check_vacant
 from mqcd.queue.format.choosing import chooser
 from mqcd.queue.format.record import Glance, parse, sound_all
-from mqcd.queue.manifest import log as manifests
 from mqcd.queue.manifest.state import ManifestState
 from mqcd.queue.reading.contents import Contents
-from mqcd.queue.reading.live_index import MOVED_ON, LiveIndex
+from mqcd.queue.reading.pinned import Pinned
+from mqcd.queue.reading.races import check_not_ended
 from mqcd.queue.spool.silos import Silos
-from mqcd.queue.wal.chain import find_chain
 from mqcd.queue.wal.segments import Segment
 
 Made = TypeVar("Made")
-_TRIES = 5
-"""So often MANIFEST and journal are read until both are of one moment. With a pin held only one evacuation
-can be committed, so the second is the last, unless the server needs room so much that it waits for nobody."""
 _PART = 1 << 16
 """Octets of a cluster that are read at once. What is made of them fits a cache, and stays below the 128 KB
 from which on malloc takes each buffer from the kernel anew: twice the system time of a scan."""
@@ -73,13 +61,25 @@ class ListedCluster(NamedTuple):
     """How many lines there should be; 0 = not to be counted."""
 
 
-def require_queue(disk: Disk, queue_root: Path) -> ManifestState:
-    """The MANIFEST of a queue. Raises StoreUnavailable where there is no queue, StoreDamaged, OSError."""
-    state = manifests.read(disk, queue_root / "MANIFEST")
-    if state is None:
-        check_vacant(disk, queue_root)
-        raise StoreUnavailable(f"{queue_root} holds no queue")
-    return state
+@dataclass(slots=True)
+class Unreadable:
+    """What iterations over a snapshot have met so far and left out.
+
+    It is true of a selection once an iteration over it has ended: a line counts when its part is read, what a
+    cluster lacks when it has been read to its end. An iteration that stops early counts what it has met;
+    lines that are read again count again. `stats` counts nothing here: it reads no lines of clusters.
+    """
+
+    damaged_lines: int = 0
+    """Record lines that do not check."""
+    missing: int = 0
+    """Records that clusters lack: the file is gone, short, or cannot be read."""
+    error: OSError | None = None
+    """Why the last cluster that is there, and could not be read, could not."""
+
+    @property
+    def records(self) -> int:
+        return self.damaged_lines + self.missing
 
 
 class Snapshot:
@@ -89,119 +89,46 @@ class Snapshot:
         self, disk: Disk, queue_root: Path, spool_root: Path, state: ManifestState | None = None
     ) -> None:
         """`state` stands for a MANIFEST that cannot be read."""
-        self._given = state
         self.disk = disk
+        self.unreadable = Unreadable()
         self._queue_root = queue_root
-        self._spool_root = spool_root
-        self._pin = self._take_pin()
-        try:
-            self.damaged_lines = 0
-            """Record lines read so far that do not check."""
-            self.missing = 0
-            """Records that the clusters read so far lack: they are gone, short, or cannot be read."""
-            self.unread: OSError | None = None
-            """Why a cluster that is there could not be read."""
-            self._read_one_moment()
-            silos = Silos(self._spool_root, self._state.silos)
-            self._contents = Contents(disk, silos, self._index.located)
-        except BaseException:
-            self.close()
-            raise
-
-    def _read_one_moment(self) -> None:
-        """Read MANIFEST and journal until no evacuation that the journal shows comes between them.
-
-        A pin keeps what was evacuated from being removed, not from being committed: then records are in
-        clusters that our MANIFEST does not list, and when some are taken from there, the journal holds them
-        a second time. Any other edit leaves what was read true.
-        """
-        state = self._read_manifest()
-        for _ in range(_TRIES):
-            self._state, self._index = state, LiveIndex()
-            self._read_checked()
-            self._clusters = self._index.clusters(state)
-            if not self._index.takes_beyond(state):
-                return
-            state = self._read_manifest()
-            if not _evacuated_between(self._state, state):
-                return
-        raise StoreBusy(MOVED_ON)
-
-    def _read_manifest(self) -> ManifestState:
-        if self._given is not None:
-            return self._given
-        return require_queue(self.disk, self._queue_root)
-
-    def _read_checked(self) -> None:
-        try:
-            segments = self._read_journal()
-        except (StoreDamaged, FileNotFoundError):
-            self._check_not_overtaken([])
-            raise
-        if not segments or self._index.damage or segments[0].number > self._state.first_live:
-            self._check_not_overtaken(segments)
-
-    def _read_journal(self) -> list[Segment]:
-        state = self._state
-        directory = self._queue_root / "journal"
-        segments = find_chain(self.disk, directory, state)
-        for segment in segments:
-            self._index.read(self.disk, segment, last=segment is segments[-1])
-        return segments
-
-    def _check_not_overtaken(self, segments: list[Segment]) -> None:
-        """See that the server did not free the segments of our MANIFEST before they were read."""
-        state = self._read_manifest()
-        if state.first_live == self._state.first_live:
-            return
-        if self._index.damage or not segments or segments[0].number >= state.first_live:
-            raise StoreBusy(MOVED_ON)
-
-    def _take_pin(self) -> int:
-        try:
-            fd = self.disk.open(self._queue_root / "pin", os.O_RDONLY)
-        except FileNotFoundError as error:
-            self._read_manifest()
-            if self._given is not None:
-                return -1
-            raise StoreUnavailable(f"{self._queue_root} holds no queue") from error
-        if not self.disk.lock(fd, exclusive=False):
-            self.disk.close(fd)
-            raise StoreBusy("the server is tidying the queue at this moment; try again")
-        return fd
+        self._pinned = pinned = Pinned(disk, queue_root, state)
+        self._located = pinned.journal.located
+        self._contents = Contents(disk, Silos(spool_root, pinned.state.silos), self._located)
 
     def close(self) -> None:
-        if self._pin >= 0:
-            self.disk.close(self._pin)
-            self._pin = -1
+        self._pinned.close()
 
     @property
     def seen(self) -> int:
         """The wall time that the server last believed, ms; 0 = none."""
-        return self._state.clock
+        return self._pinned.state.clock
 
     @property
     def left_out(self) -> int:
         """Records and stretches of the journal that are damaged or missing, as far as it has been read."""
-        return self.damage + self.damaged_lines + self.missing
+        return self.damage + self.unreadable.records
 
     @property
     def damage(self) -> int:
         """Stretches of the journal that do not check."""
-        return len(self._index.damage)
+        return len(self._pinned.journal.damage)
 
     def stretches(self) -> dict[str, int]:
         """By the place under which a start quarantines each: how many records it concerns, at most."""
-        return {place_of(f"segment-{each.segment}", each.start): each.records for each in self._index.damage}
+        return {
+            place_of(f"segment-{each.segment}", each.start): each.records
+            for each in self._pinned.journal.damage
+        }
 
     def first_segment(self) -> int:
         """The oldest segment of the journal that is part of this view; those before it have event files."""
-        return min(self._index.located, default=self._state.first_live)
+        return min(self._located, default=self._pinned.state.first_live)
 
     @property
     def segments(self) -> list[Segment]:
         """The journal's, in order."""
-        return [each.segment for each in self._index.located.values()]
+        return [each.segment for each in self._located.values()]
 
     def items(self, selection: Selection) -> Iterator[Item]:
         """All recipients that match, those in clusters first; at most `selection.limit`."""
@@ -223,13 +150,13 @@ class Snapshot:
             made = []
             for text, begun in zip(sound_all(lines), flags, strict=False):
                 if text is None:
-                    self.damaged_lines += 1
+                    self.unreadable.damaged_lines += 1
                     continue
                 try:
                     if chosen is None or chosen(text):
                         made.append(make(text, begun))
                 except DecodeError:
-                    self.damaged_lines += 1
+                    self.unreadable.damaged_lines += 1
             if left is not None:
                 made = made[:left]
                 left -= len(made)
@@ -249,14 +176,14 @@ class Snapshot:
                 if wanted:
                     lines = [line for line in lines if line.startswith(wanted)]
                 yield lines, repeat(False)
-        for located in self._index.located.values():
+        for located in self._located.values():
             for part in located.lines(self.disk):
                 found = [(line, begun) for _, line, begun in part if line.startswith(wanted)]
                 yield [line.removesuffix(b"\n") for line, _ in found], [begun for _, begun in found]
 
     def in_journal(self) -> Iterator[tuple[int, list[int], list[bytes]]]:
         """The record lines in the journal: by segment, their ordinals and themselves, in parts."""
-        for number, located in self._index.located.items():
+        for number, located in self._located.items():
             for part in located.lines(self.disk):
                 yield number, [each[0] for each in part], [each[1].removesuffix(b"\n") for each in part]
 
@@ -264,7 +191,7 @@ class Snapshot:
         """The clusters that may hold something selected."""
         before, where = selection.received_before, selection.where
         likely = where.on_some(("area",), attrgetter) if where is not None else None
-        for name, cluster in self._clusters.items():
+        for name, cluster in self._pinned.clusters.items():
             if (
                 selection.area not in (None, cluster.area)
                 or (before is not None and cluster.received >= before)
@@ -281,15 +208,11 @@ class Snapshot:
             for lines in self._read_cluster(listed.name, listed.cursor, listed.size):
                 missing -= len(lines)
                 yield lines
-        except FileNotFoundError as error:
-            state = self._read_manifest()
-            known = listed.name in self._state.clusters or state.first_live != self._state.first_live
-            if known and listed.name not in state.clusters:
-                # It had ended, and the server has removed it: only after the edit that says so.
-                raise StoreBusy(MOVED_ON) from error
+        except FileNotFoundError:
+            check_not_ended(self._pinned.state, listed.name, self._pinned.read_manifest)
         except OSError as error:
-            self.unread = error
-        self.missing += max(missing, 0)
+            self.unreadable.error = error
+        self.unreadable.missing += max(missing, 0)
 
     def _read_cluster(self, name: str, cursor: int, size: int) -> Iterator[list[bytes]]:
         """Its lines from the cursor on, as many as there are. Raises OSError, StoreDamaged."""
@@ -298,26 +221,17 @@ class Snapshot:
         try:
             window = Window(self.disk, fd, size, _PART)
             window.reach(0, HEAD)
-            self._check_version(window.data, path)
+            check_known(window.data, path, self._pinned.state.writer)
             yield from window.lines(cursor, size)
         finally:
             self.disk.close(fd)
 
-    def _check_version(self, head: bytes, path: Path) -> None:
-        try:
-            check_first_line(head, path, self._state.writer)
-        except OtherVersion as error:
-            raise StoreDamaged(str(error)) from error
-        except DecodeError:
-            # The lines behind it may be whole.
-            return
-
     def stats(self) -> dict[Area, AreaStats]:
         totals = {area: [0, 0, 0] for area in Area}
-        for cluster in self._clusters.values():
+        for cluster in self._pinned.clusters.values():
             if cluster.left:
                 _add(totals[cluster.area], cluster.left, cluster.octets, cluster.received)
-        for located in self._index.located.values():
+        for located in self._located.values():
             for part in located.lines(self.disk):
                 for _, line, _ in part:
                     glance = Glance(line)
@@ -339,11 +253,6 @@ class Snapshot:
             if recipient is None and not any(True for _ in self.items(Selection(spid=spid, limit=1))):
                 raise StoreUnavailable(f"message {spid:016X} is not in the queue (any more)") from error
             raise ContentUnavailable(f"its content cannot be read: {describe(error)}") from error
-
-
-def _evacuated_between(before: ManifestState, after: ManifestState) -> bool:
-    """Whether clusters have been added, by an evacuation or, while no server ran, by an import."""
-    return before.first_live != after.first_live or not after.clusters.keys() <= before.clusters.keys()
 
 
 def item_of(text: str, begun: bool) -> Item:

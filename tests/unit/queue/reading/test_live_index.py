@@ -13,6 +13,7 @@ from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import IN_SPOOL, Locator
 from mqcd.queue.manifest import log as manifests
 from mqcd.queue.reading.live_index import LiveIndex, SegmentIndex
+from mqcd.queue.reading.races import evacuated_between
 from mqcd.queue.wal.chain import find_chain
 from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.wal.segments import Segment
@@ -141,7 +142,7 @@ async def test_of_many_entries_little_is_remembered(rig: Rig) -> None:
     names = [f"r{n}@example.org" for n in range(400)]
     await rig.post.send(*names)
     snapshot = rig.snapshot()
-    [census] = snapshot._index.located.values()
+    [census] = snapshot._pinned.journal.located.values()
     held = census._starts.buffer_info()[1] * census._starts.itemsize + len(census._begun)
     assert held == 5 * len(names)
     assert len(census._since) == 1
@@ -171,7 +172,7 @@ async def test_a_known_empty_load_starts_nothing_anew(rig: Rig, monkeypatch: pyt
     assert name not in state.clusters
     snapshot = rig.snapshot()
     try:
-        assert name in snapshot._index.takes
-        assert not snapshot._index.takes_beyond(state)
+        assert name in snapshot._pinned.journal.takes
+        assert evacuated_between(state, snapshot._pinned.journal, lambda: pytest.fail("read again")) is None
     finally:
         snapshot.close()

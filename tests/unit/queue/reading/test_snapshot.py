@@ -31,7 +31,7 @@ def seen(rig: Rig, disk: FaultyDisk | None = None) -> tuple[int, int]:
     snapshot = Snapshot(disk or FaultyDisk(), rig.queue, rig.spool)
     found = len(list(snapshot.items(Selection())))
     snapshot.close()
-    return found, snapshot.damaged_lines + snapshot.missing
+    return found, snapshot.unreadable.records
 
 
 class Unpinned(FaultyDisk):
@@ -181,7 +181,7 @@ async def test_lines_that_do_not_check_are_left_out_and_counted(rig: Rig) -> Non
     snapshot = rig.snapshot()
     found = {item.recipient.key for item in snapshot.items(Selection())}
     assert found == {each.key for each in every if each.area is not Area.BOUNCES}
-    assert snapshot.damaged_lines == 1
+    assert snapshot.unreadable.damaged_lines == 1
     snapshot.close()
     path.write_bytes(data)
 
@@ -261,7 +261,7 @@ async def test_what_a_reader_cannot_use_counts_as_damaged(rig: Rig) -> None:
     snapshot = rig.snapshot()
     made = [text for part in snapshot.project(Selection(), make) for text in part]
     wrong = sum(each.domain == "example.net" for each in every)
-    assert (len(made), snapshot.damaged_lines) == (len(every) - wrong, wrong)
+    assert (len(made), snapshot.unreadable.damaged_lines) == (len(every) - wrong, wrong)
     snapshot.close()
 
 
