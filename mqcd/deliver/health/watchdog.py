@@ -72,8 +72,9 @@ def attempts(jobs: Iterable[tuple[Job, int]], now: int, patience: int) -> Iterat
 def lanes(every: Iterable[Lane], now: int, patience: int) -> Iterator[Stuck]:
     """Lanes where a first job, of any priority, has waited too long; all that wait as long count."""
     for lane in every:
-        if any(now - job.since > patience for job in lane.queue.jobs.heads):
-            late = [job for job in lane.queue.jobs if now - job.since > patience]
+        jobs = lane.queue.jobs
+        if jobs.row and now - jobs.since > patience:
+            late = [job for job in jobs if now - job.since > patience]
             yield Stuck(
                 kind=Kind.LANE,
                 name=lane.name,

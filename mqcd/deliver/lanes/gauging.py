@@ -41,7 +41,9 @@ def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Co
     waiting: Counter[str] = Counter()
     oldest: dict[str, int] = {}
     for lane in lanes:
-        if not (lane.queue.waiting or lane.queue.aside or lane.connections or lane.suspended):
+        queue = lane.queue
+        waits = queue.waiting + queue.aside
+        if not (waits or lane.connections or lane.suspended):
             continue
         used += 1
         name = lane.hop.destination.name
@@ -49,12 +51,13 @@ def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Co
         if lane.connections:
             connections[lane.hop.policy.zone] += lane.connections
             site_connections[site] += lane.connections
-        if lane.queue.waiting or lane.queue.aside:
-            waiting[site] += lane.queue.waiting + lane.queue.aside
-        if jobs := lane.queue.jobs:
-            received = jobs.first.recipients[0].envelope.received
-            if len(jobs) > 1:
-                received = min([job.recipients[0].envelope.received for job in jobs])
+        if waits:
+            waiting[site] += waits
+        if row := queue.jobs.row:
+            first = row[0].recipients
+            received = first[0].envelope.received
+            if queue.waiting > len(first):
+                received = min([job.recipients[0].envelope.received for job in queue.jobs])
             if received < oldest.get(name, _NEVER):
                 oldest[name] = received
     for job, _ in under_way:

@@ -54,94 +54,94 @@ class Job:
 
 
 class Ranks:
-    """Jobs by priority."""
+    """Jobs by priority: the row of the one whose turn it is, and those of others, which most lanes lack."""
 
-    __slots__ = ("_next", "_rows", "_turns")
+    __slots__ = ("_others", "_priority", "_turns", "row")
 
     def __init__(self) -> None:
-        self._rows: dict[int, deque[Job]] = {}
-        """By priority; none is empty."""
-        self._next = 0
-        """The priority whose turn it is."""
+        self.row: deque[Job] = deque()
+        """Those of the priority whose turn it is, the first job first; empty only where there are none."""
+        self._priority = 0
+        """Its priority."""
+        self._others: dict[int, deque[Job]] = {}
+        """By priority, those of all others; none is empty."""
         self._turns = 0
         """How many have gone to the highest priority in a row while a lower one waited."""
 
     def __bool__(self) -> bool:
-        return bool(self._rows)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._rows.values()))
+        return bool(self.row)
 
     def __iter__(self) -> Iterator[Job]:
         """The first job first, then by priority and arrival."""
-        return chain.from_iterable(self._rows[priority] for priority in self._order())
+        return chain.from_iterable(self._order())
 
     @property
-    def heads(self) -> list[Job]:
-        """The first job of each priority."""
-        return [row[0] for row in self._rows.values()]
+    def since(self) -> int:
+        """When the job came that has waited longest of the first ones of all priorities. Raises IndexError
+        where there is none."""
+        since = self.row[0].since
+        return min([since, *(row[0].since for row in self._others.values())]) if self._others else since
 
     @property
     def first(self) -> Job:
-        """The job whose turn it is. Raises KeyError where there is none."""
-        return self._rows[self._next][0]
+        """The job whose turn it is. Raises IndexError where there is none."""
+        return self.row[0]
 
     def append(self, job: Job) -> None:
         """A new job."""
-        row = self._rows.get(job.priority)
-        if row is not None:
-            if job.order > row[-1].order:
-                row.append(job)
-            else:
-                row.insert(bisect_right(row, job.order, key=_order), job)
-            return
-        self._rows[job.priority] = deque((job,))
-        self._choose()
+        priority = job.recipients[0].envelope.priority
+        row = self.row if priority == self._priority else self._others.get(priority)
+        if row is None:
+            self._others[priority] = deque((job,))
+            self._choose()
+        elif not row or job.order > row[-1].order:
+            row.append(job)
+        else:
+            row.insert(bisect_right(row, job.order, key=_order), job)
 
     def put_back(self, job: Job) -> None:
         """A job that was taken, before the others of its priority."""
-        self._rows.setdefault(job.priority, deque()).appendleft(job)
+        priority = job.recipients[0].envelope.priority
+        row = self.row if priority == self._priority else self._others.setdefault(priority, deque())
+        row.appendleft(job)
         self._choose()
 
     def take(self) -> Job:
-        """The first job, out of the queue now. Raises KeyError where there is none."""
-        job = self._rows[self._next].popleft()
-        passed_over = len(self._rows) > 1 and self._next == max(self._rows)
-        self._turns = self._turns + 1 if passed_over else 0
-        self._clear(job.priority)
+        """The first job, out of the queue now. Raises IndexError where there is none."""
+        job = self.row.popleft()
+        if self._others:
+            self._turns = self._turns + 1 if self._priority > max(self._others) else 0
+            self._choose()
+        else:
+            self._turns = 0
         return job
 
     def take_last(self) -> Job:
         """The job that would go last. Raises IndexError where there is none."""
-        priority = self._order()[-1]
-        job = self._rows[priority].pop()
-        self._clear(priority)
+        job = self._order()[-1].pop()
+        self._choose()
         return job
 
     def remove(self, job: Job) -> None:
         """Take out a job that waits."""
-        self._rows[job.priority].remove(job)
-        self._clear(job.priority)
-
-    def _clear(self, priority: int) -> None:
-        if not self._rows[priority]:
-            del self._rows[priority]
+        next(row for row in self._order() if job in row).remove(job)
         self._choose()
 
-    def _order(self) -> list[int]:
-        """The priorities in the order in which they go now."""
-        if len(self._rows) < 2:
-            return list(self._rows)
-        return [self._next, *sorted(self._rows.keys() - {self._next}, reverse=True)]
+    def _order(self) -> list[deque[Job]]:
+        """The rows in the order in which they go now."""
+        return [self.row, *(self._others[priority] for priority in sorted(self._others, reverse=True))]
 
     def _choose(self) -> None:
-        rows = self._rows
-        if len(rows) < 2:
-            self._next = next(iter(rows), 0)
+        """Drop the row that has become empty, and give one its turn."""
+        if not self._others:
             return
-        self._next = highest = max(rows)
-        if self._turns >= LOWER_TURN - 1:
-            self._next = min(rows.keys() - {highest}, key=lambda priority: rows[priority][0].order)
+        rows = {self._priority: self.row, **self._others}
+        rows = {priority: row for priority, row in rows.items() if row}
+        chosen = highest = max(rows)
+        if self._turns >= LOWER_TURN - 1 and len(rows) > 1:
+            chosen = min(rows.keys() - {highest}, key=lambda priority: rows[priority][0].order)
+        self._priority, self.row = chosen, rows.pop(chosen)
+        self._others = rows
 
 
 def _order(job: Job) -> tuple[int, int]:

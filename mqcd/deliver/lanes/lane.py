@@ -20,9 +20,9 @@ from mqcd.core.ports import UsedRates
 from mqcd.core.states import following
 from mqcd.core.value import value
 from mqcd.deliver.lanes.jobs import Job, JobQueue
-from mqcd.deliver.lanes.outside import PROBE_GRACE_MS, Share, Suspension
+from mqcd.deliver.lanes.outside import NO_SHARE, NOT_SUSPENDED, PROBE_GRACE_MS, Share, Suspension
 from mqcd.deliver.lanes.rates import Limit, Scope
-from mqcd.deliver.lanes.window import Pace, Window
+from mqcd.deliver.lanes.window import FIRST_WINDOW, Pace, Window
 from mqcd.deliver.routing.policy import Hop
 
 PROMPT_MS = 3000
@@ -154,16 +154,16 @@ class Lane:
     # scheduling and throttling
     queue: JobQueue = field(default_factory=JobQueue)
     # scheduling
-    window: Window = field(default_factory=Window)
+    window: Window = FIRST_WINDOW
     pace: Pace = field(default_factory=Pace)
-    suspension: Suspension = field(default_factory=Suspension)
+    suspension: Suspension = NOT_SUSPENDED
     working: int = 0
     """Connections past the handshake with a server that takes mail."""
     breaks: int = 0
     """Connections that broke since the last transaction that ran to its end."""
     moved: int = 0
     """When a transaction last ended, or its first recipients came."""
-    share: Share = field(default_factory=Share)
+    share: Share = NO_SHARE
     # scheduling, and direct, which takes a message back that could not be written
     coming: int = 0
     """New recipients that will wait here as soon as their message is durable."""
@@ -195,16 +195,19 @@ class Lane:
         """The hop's key."""
         return self.hop.key
 
+    def __str__(self) -> str:
+        return self.name
+
     def on(self, event: Event) -> None:
         """Change the condition. Raises IllegalTransition."""
-        condition = following(CONDITIONS, self.condition, event, self.name)
+        condition = following(CONDITIONS, self.condition, event, self)
         if condition is not self.condition:
             self.condition = condition
             self.suspended = condition in SUSPENDED
 
     def move(self, move: Move) -> None:
         """Change the standing. Raises IllegalTransition."""
-        self.standing = following(STANDINGS, self.standing, move, self.name)
+        self.standing = following(STANDINGS, self.standing, move, self)
 
     def has_room(self, recipients: int) -> bool:
         """Whether no more of them wait here than connections are at work, with so many more."""
@@ -218,7 +221,7 @@ class Lane:
 
     def until_probed(self, now: int) -> int:
         """Time that recipients wait outside while it is suspended: until shortly after its probe, ms."""
-        if not self.queue.jobs and not self.connections:
+        if not self.queue.waiting and not self.connections:
             return self.suspension.until - now
         return self.suspension.wait(now)
 

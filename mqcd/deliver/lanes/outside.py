@@ -55,6 +55,9 @@ class Suspension:
         return max(-late, 0) + min(max(4 * late, grace), MOST_GRACE_MS)
 
 
+NOT_SUSPENDED = Suspension()
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """How many recipients a lane may hold that is new or makes no progress."""
@@ -77,7 +80,14 @@ class Share:
         """The share with a rest under way: its own, or where that has ended the next one, twice as long."""
         return self if self.until > now else Share(self.most, self.rest * 2, self.until).rested(now, moved)
 
+    def lifted(self) -> Share:
+        """No share any more; a rest under way goes on."""
+        return Share(0, self.rest, self.until)
+
     def eased(self, waiting: int, *, new: bool) -> Share:
         """The share of a lane in which so many wait: it ends when half of it is used up, unless the lane is
         new. A rest under way goes on."""
-        return Share(0, self.rest, self.until) if waiting * 2 < self.most and not new else self
+        return self.lifted() if waiting * 2 < self.most and not new else self
+
+
+NO_SHARE = Share()

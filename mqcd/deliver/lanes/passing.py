@@ -177,7 +177,7 @@ class Passing:
         lane = self._lane_of.get(domain)
         if lane is None or not lane.suspended:
             return False
-        return not probed or bool(lane.queue.jobs or lane.connections)
+        return not probed or bool(lane.queue.waiting or lane.connections)
 
     def __bool__(self) -> bool:
         return bool(self._dead)
@@ -201,7 +201,7 @@ class Passing:
         return [
             lane
             for lane in self._dead
-            if not lane.queue.jobs and not lane.connections and not lane.queue.aside
+            if not lane.queue.waiting and not lane.connections and not lane.queue.aside
             if now > lane.suspension.until + MOST_GRACE_MS
         ]
 

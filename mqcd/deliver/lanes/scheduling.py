@@ -17,7 +17,7 @@ together, at most `maxrecips` in one transaction. Mail that would wait long wait
 (`outside`), and claims pass over it (`passing`).
 
 Decisions are made in `decisions` and applied here; what other parts have to do is returned (`Start`, `Give`).
-Pool and workers do it and report what has ended:
+Pool and workers do it and report what has ended; what follows from that is an `After`, applied by `_apply`:
 
 | what ended | the lane's window | suspended | besides |
 |---|---|---|---|
@@ -41,11 +41,14 @@ from functools import partial
 
 from mqcd.core.model import Recipient
 from mqcd.core.smtp.reply import Reply
+from mqcd.deliver.lanes import decisions
 from mqcd.deliver.lanes.decisions import (
     STUCK_MS,
+    After,
     Turn,
     at_turn,
     holds_back,
+    is_forgettable,
     is_free,
     must_close,
     next_rest,
@@ -53,7 +56,7 @@ from mqcd.deliver.lanes.decisions import (
 )
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Condition, Event, Give, Lane, LaneState, Start, Why
-from mqcd.deliver.lanes.outside import Share, Suspension
+from mqcd.deliver.lanes.outside import Share
 from mqcd.deliver.lanes.passing import NOBODY, Passing, Skip
 from mqcd.deliver.lanes.slots import Slots
 from mqcd.deliver.lanes.tenants import Places, Shares
@@ -63,13 +66,10 @@ from mqcd.deliver.lanes.waits import Wait, wait_of
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.routing.policy import Hop
 
-BREAKS = 3
-"""Connections that break in a row, none passing a transaction, after which a destination is suspended."""
 MANY_LANES = 1000
 """With more of them, of whatever state, an empty one may be forgotten as its last connection closes."""
 
 # As globals, see `decisions`.
-_OPEN, _PASS = Condition.OPEN, Event.PASS
 _LEAVE, _HOLD, _STAY = Turn.LEAVE, Turn.HOLD, Turn.STAY
 
 
@@ -234,7 +234,7 @@ class LaneTable:
         if several and lane.queue.join(recipient, job.hop, most):
             return
         self._count += 1
-        if not lane.queue.jobs:
+        if not lane.queue.waiting:
             lane.moved = max(lane.moved, now)
         job.order = lane.queue.turns.next(recipient.envelope.tenant), self._count
         lane.queue.append(job, joinable=several and most != 1 and not lane.suspended)
@@ -272,7 +272,7 @@ class LaneTable:
         lane = self._lanes.get(hop.key)
         if lane is None or lane.hop.policy is not hop.policy or not is_free(lane, self._throttle.senders):
             return None
-        free = lane.idle > 0 and not lane.queue.jobs
+        free = lane.idle > 0 and not lane.queue.waiting
         if not free and not lane.has_room(len(recipients)):
             return None
         room = self.room()
@@ -298,7 +298,7 @@ class LaneTable:
 
         Where a zone's tokens go by age, `dispatch` decides.
         """
-        if not lane.queue.jobs or must_close(lane, self.slots):
+        if not lane.queue.waiting or must_close(lane, self.slots):
             return None
         if self._throttle.by_age(lane):
             self._turns.push(lane)
@@ -327,36 +327,43 @@ class LaneTable:
 
     def went_through(self, lane: Lane, now: int, took: int = 0, feedback: Feedback = Feedback.GOOD) -> None:
         """A transaction ran to its end, in `took` ms: the destination is open."""
-        lane.breaks = 0
-        if lane.condition is not _OPEN:
-            if lane.suspended:
-                lane.suspension = Suspension()
-                self.passing.revived(lane)
-            lane.share = Share(0, lane.share.rest, lane.share.until)
-        lane.on(_PASS)
         lane.moved = now
         quick = lane.pace.measure(took, now)
-        top = lane.top(self._bounds.queuecache)
-        window = lane.window.after(feedback, quick=quick, connections=lane.connections, top=top, now=now)
-        grown, lane.window = window.size > lane.window.size, window
+        after = decisions.passed(lane, feedback, self._bounds.queuecache, now, quick=quick)
+        if after is not None:
+            self._apply(lane, after, now)
         self.slots.judge(lane, now)
         if not lane.doubted:
             self.slots.release(lane)
-        if grown:
-            self._turns.push(lane)
 
     def failed(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         """No host of the destination could be reached. The caller closes the connection besides."""
-        if lane.working:
-            lane.window = lane.window.refused(lane.working, now)
-            return None
-        return self._suspend(lane, now, reply)
+        return self._apply(lane, decisions.failed(lane, reply, now), now)
 
     def broke(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         """A connection broke in mid-transaction. The caller closes it besides."""
-        lane.breaks += 1
-        lane.window = lane.window.halved()
-        return self._suspend(lane, now, reply) if lane.suspended or lane.breaks >= BREAKS else None
+        return self._apply(lane, decisions.broke(lane, reply, now), now)
+
+    def _apply(self, lane: Lane, after: After, now: int) -> Give | None:
+        """Make what follows from an outcome the lane's record, and see to what depends on it. Of a lane that
+        is suspended one recipient stays as the probe; a Give of all others."""
+        grown = after.window.size > lane.window.size
+        alarm = after.suspension.until != lane.suspension.until
+        lane.window, lane.breaks = after.window, after.breaks
+        lane.suspension, lane.share = after.suspension, after.share
+        if after.event is not None:
+            lane.on(after.event)
+            (self.passing.add if lane.suspended else self.passing.revived)(lane)
+        if grown:
+            self._turns.push(lane)
+        if after.event is not Event.FAIL:
+            return None
+        if alarm:
+            self._alarms.probe(lane)
+        given = lane.queue.keep_one()
+        return (
+            Give(recipients=given, after=lane.until_probed(now), why=Why.DEAD, lane=lane) if given else None
+        )
 
     def closed(self, lane: Lane, now: int, *, working: bool) -> None:
         """A connection is gone; `working` says whether it was past its handshake."""
@@ -365,7 +372,7 @@ class LaneTable:
         if not lane.connections:
             lane.on(Event.UNUSED)
         self._turns.push(lane)
-        if not lane.queue.jobs and len(self._lanes) > MANY_LANES and self._forgettable(lane, now):
+        if len(self._lanes) > MANY_LANES and is_forgettable(lane, now):
             self._forget(lane)
 
     def probe(self, domains: Collection[str] | None, now: int) -> None:
@@ -425,26 +432,7 @@ class LaneTable:
     def _take(self, lane: Lane, now: int) -> Job | None:
         return self._throttle.take(lane, now) if self._throttle.governs(lane) else lane.queue.take()
 
-    def _forgettable(self, lane: Lane, now: int) -> bool:
-        busy = lane.connections or lane.suspended or lane.queue.aside
-        return not busy and lane.owes_nothing(now)
-
     def _forget(self, lane: Lane) -> None:
         lane.on(Event.FORGET)
         del self._lanes[lane.name]
         self.passing.forget(lane)
-
-    def _suspend(self, lane: Lane, now: int, reply: Reply) -> Give | None:
-        """Keep one recipient as the probe; a Give of all others."""
-        before = lane.suspension.until
-        lane.suspension = lane.suspension.failed(reply, lane.hop.policy, now)
-        if lane.suspension.until != before:
-            self._alarms.probe(lane)
-        lane.on(Event.FAIL)
-        self.passing.add(lane)
-        lane.breaks = 0
-        lane.window = lane.window.closed()
-        given = lane.queue.keep_one()
-        if not given:
-            return None
-        return Give(recipients=given, after=lane.until_probed(now), why=Why.DEAD, lane=lane)

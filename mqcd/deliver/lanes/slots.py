@@ -30,11 +30,11 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mqcd.deliver.lanes.lane import Event, Lane, Move, Standing
+from mqcd.deliver.lanes.lane import Condition, Event, Lane, Move, Standing
 from mqcd.deliver.lanes.turns import Turns
 
 # As globals, see `turns`.
-_START, _HOLD, _RELEASE = Event.START, Move.HOLD, Move.RELEASE
+_OPEN, _START, _HOLD, _RELEASE = Condition.OPEN, Event.START, Move.HOLD, Move.RELEASE
 _HELD, _IN_LINE = Standing.HELD, Standing.IN_LINE
 
 
@@ -93,7 +93,8 @@ class Slots:
         """A lane has work for a connection; whether that is an idle one. If not it has one more."""
         if not lane.idle:
             self.judge(lane, now)
-        lane.on(_START)
+        if lane.condition is not _OPEN:
+            lane.on(_START)
         if lane.connections == lane.idle:
             lane.begun = now
         if not lane.idle:

@@ -51,7 +51,8 @@ class TurnOrder:
 
     def next(self, tenant: str) -> int:
         """The turn of a tenant's new job."""
-        turn = self._last[tenant] = max(self.now, self._last.get(tenant, 0)) + 1
+        last, now = self._last.get(tenant, 0), self.now
+        turn = self._last[tenant] = (last if last > now else now) + 1
         if len(self._last) > self._kept:
             self._last = {name: last for name, last in self._last.items() if last > self.now}
             self._kept = max(2 * len(self._last), _KEPT_TURNS)
@@ -65,7 +66,8 @@ class TurnOrder:
 
     def served(self, turn: int) -> None:
         """A job has its turn."""
-        self.now = max(self.now, turn)
+        if turn > self.now:
+            self.now = turn
 
 
 class Shares:

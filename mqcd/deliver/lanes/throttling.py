@@ -97,7 +97,9 @@ def _meant(at: int, what: Sleeper) -> bool:
     mail before that ends."""
     if what.asleep == at:
         return True
-    return isinstance(what, Lane) and what.suspended and what.suspension.until == at and bool(what.queue.jobs)
+    return (
+        isinstance(what, Lane) and what.suspended and what.suspension.until == at and what.queue.waiting > 0
+    )
 
 
 class Throttle:
@@ -189,7 +191,7 @@ class Throttle:
     def take(self, lane: Lane, now: int) -> Job | None:
         """The lane's next job, charged to its limits; None: it has to wait, or has none."""
         queue = lane.queue
-        while queue.jobs and lane.asleep <= now:
+        while queue.waiting and lane.asleep <= now:
             job = queue.jobs.first
             if job.paid:
                 return queue.take()

@@ -11,6 +11,7 @@ Each step takes constant time, in a named zone logarithmic time in the number of
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sized
 from heapq import heappop, heappush, heapreplace
 
 from mqcd.deliver.lanes.lane import Lane, Move, Standing
@@ -23,7 +24,7 @@ _OUT, _JOIN, _TURN = Standing.OUT, Move.JOIN, Move.TURN
 class Zone:
     """The lanes of one zone that stand in line."""
 
-    __slots__ = ("_ordered", "_queue", "asleep", "in_line", "name", "turns")
+    __slots__ = ("_ordered", "_queue", "asleep", "in_line", "lanes", "name", "turns")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,9 +35,8 @@ class Zone:
         self.in_line = False
         self._queue: deque[Lane] = deque()
         self._ordered: list[tuple[tuple[int, int], Lane]] = []
-
-    def __len__(self) -> int:
-        return len(self._ordered) if self.name else len(self._queue)
+        self.lanes: Sized = self._ordered if name else self._queue
+        """The one of the two that it uses."""
 
     def push(self, lane: Lane) -> None:
         """A lane with jobs joins, once."""
@@ -53,7 +53,7 @@ class Zone:
         while True:
             order, lane = heap[0]
             # What stood at its head when it joined may have gone over a connection that became free.
-            if not lane.queue.jobs or lane.queue.jobs.first.order <= order:
+            if not lane.queue.waiting or lane.queue.jobs.first.order <= order:
                 return heappop(heap)[1]
             heapreplace(heap, (lane.queue.jobs.first.order, lane))
 
@@ -71,11 +71,11 @@ class Turns:
     @property
     def in_line(self) -> int:
         """Lanes in line, those of sleeping zones left out."""
-        return sum(len(zone) for zone in self._zones.values() if not zone.asleep)
+        return sum(len(zone.lanes) for zone in self._zones.values() if not zone.asleep)
 
     def push(self, lane: Lane) -> None:
         """A lane joins its zone's line, if it has jobs and neither stands there nor is held back."""
-        if lane.standing is not _OUT or not lane.queue.jobs:
+        if lane.standing is not _OUT or not lane.queue.waiting:
             return
         lane.move(_JOIN)
         zone = self.zone(lane.hop.policy.zone)
@@ -89,11 +89,11 @@ class Turns:
         while self._line:
             zone = self._line.popleft()
             zone.in_line = False
-            if zone.asleep or not zone:
+            if zone.asleep or not zone.lanes:
                 continue
             lane = zone.pop()
             lane.move(_TURN)
-            if zone:
+            if zone.lanes:
                 zone.in_line = True
                 self._line.append(zone)
             return lane
@@ -108,7 +108,7 @@ class Turns:
 
     def line_up(self, zone: Zone) -> None:
         """A zone that was asleep has its turns again."""
-        if zone and not zone.in_line:
+        if zone.lanes and not zone.in_line:
             zone.in_line = True
             self._line.append(zone)
 

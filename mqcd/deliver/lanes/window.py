@@ -93,3 +93,7 @@ class Window:
     def closed(self) -> Window:
         """The destination is suspended."""
         return Window(1.0, self.ceiling, self.ceiling_until)
+
+
+FIRST_WINDOW = Window()
+"""Of an unknown destination."""

@@ -10,13 +10,18 @@ import pytest
 from mqcd.config.settings import Rate
 from mqcd.core.model import Envelope, Recipient
 from mqcd.deliver.lanes.decisions import (
+    BREAKS,
+    After,
     Short,
     Turn,
     allowed,
     at_turn,
+    broke,
+    failed,
     holds_back,
     is_free,
     must_close,
+    passed,
     reliefs,
 )
 from mqcd.deliver.lanes.jobs import Job
@@ -26,7 +31,8 @@ from mqcd.deliver.lanes.rates import Limit, Scope
 from mqcd.deliver.lanes.slots import Slots
 from mqcd.deliver.lanes.throttling import Alarms, Throttle
 from mqcd.deliver.lanes.turns import Turns
-from tests.unit.deliver.lanes.test_scheduling import PLACES
+from mqcd.deliver.lanes.window import START_WINDOW, Feedback
+from tests.unit.deliver.lanes.test_scheduling import PLACES, REFUSED
 
 ACTIVE_SET = 100
 
@@ -140,6 +146,56 @@ def test_a_connection_closes_when_its_lane_is_suspended() -> None:
     assert not must_close(lane, slots)
     suspend(lane)
     assert must_close(lane, slots)
+
+
+def pass_one(lane: Lane) -> After | None:
+    return passed(lane, Feedback.NEUTRAL, ACTIVE_SET, 0, quick=True)
+
+
+def works(lane: Lane) -> None:
+    lane.connections = lane.working = 3
+
+
+def breaks_often(lane: Lane) -> None:
+    lane.breaks = BREAKS - 1
+
+
+@pytest.mark.parametrize(
+    ("decide", "prepare", "event", "window", "breaks"),
+    [
+        (pass_one, nothing, Event.PASS, START_WINDOW, 0),
+        (pass_one, breaks_often, Event.PASS, START_WINDOW, 0),
+        (pass_one, suspend, Event.PASS, START_WINDOW, 0),
+        (lambda lane: failed(lane, REFUSED, 0), nothing, Event.FAIL, 1, 0),
+        (lambda lane: failed(lane, REFUSED, 0), works, None, 3, 0),
+        (lambda lane: broke(lane, REFUSED, 0), nothing, None, START_WINDOW / 2, 1),
+        (lambda lane: broke(lane, REFUSED, 0), breaks_often, Event.FAIL, 1, 0),
+        (lambda lane: broke(lane, REFUSED, 0), suspend, Event.FAIL, 1, 0),
+    ],
+)
+def test_what_follows_from_an_outcome(
+    decide: Callable[[Lane], After | None],
+    prepare: Callable[[Lane], None],
+    event: Event | None,
+    window: float,
+    breaks: int,
+) -> None:
+    lane = lane_with(1)
+    lane.share = Share(7, 8, 9)
+    prepare(lane)
+    before = of(lane)
+    after = decide(lane)
+    assert after is not None
+    assert (after.event, after.window.size, after.breaks) == (event, window, breaks)
+    assert (after.suspension.reply is REFUSED) is (event is Event.FAIL)
+    assert after.share == Share(0 if event is Event.PASS else 7, 8, 9)
+    assert of(lane) == before
+
+
+def test_nothing_follows_where_a_server_goes_on_as_before() -> None:
+    lane = lane_with(1)
+    lane.on(Event.PASS)
+    assert pass_one(lane) is None
 
 
 def test_a_lane_with_progress_keeps_what_it_holds() -> None:

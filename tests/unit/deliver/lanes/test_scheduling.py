@@ -6,10 +6,10 @@ from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
-from mqcd.deliver.lanes.decisions import STUCK_MS
+from mqcd.deliver.lanes.decisions import BREAKS, STUCK_MS
 from mqcd.deliver.lanes.lane import Bounds, Give, Lane, Start
 from mqcd.deliver.lanes.outside import FIRST_PROBE_MS, MIN_REST_MS, MOST_GRACE_MS, PROBE_GRACE_MS
-from mqcd.deliver.lanes.scheduling import BREAKS, LaneTable
+from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.window import CEILING_MS, PERIOD_MS, START_WINDOW, Feedback, Window
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination
