@@ -130,6 +130,7 @@ class Session(asyncio.Protocol):
         self._work = Work(host.intake.clock)
         self._filter: Filter | None = None
         self.link = Link.ANSWERING
+        """Its changes: `link_states`."""
 
     # ------------------------------------------------------------ the connection
 
@@ -270,7 +271,7 @@ class Session(asyncio.Protocol):
     # ------------------------------------------------------------ for itself and its tasks
 
     def answer(self, line: bytes) -> bytes:
-        """The reply to a command that no filter sees; of this server's faults, too."""
+        """The reply to a command that no filter sees. A fault in it is logged, and refuses the command."""
         dialogue = self._dialogue
         try:
             return dialogue.command(line)
@@ -338,7 +339,7 @@ class Session(asyncio.Protocol):
             self._pump()
 
     def _end_by(self, error: BaseException) -> None:
-        """End the session as befits what a task ended with, or what has interrupted it."""
+        """End the session by what a task has raised, what has interrupted it, or a fault."""
         match error:
             case Interrupted():
                 self.end(error.reason, error.reply)

@@ -12,6 +12,8 @@ replies are written once the task has ended, or waits for the client's next comm
 A task raises ConnectFailed and Interrupted where the wire has failed, CancelledError where the session is
 cut; anything else is a fault. What becomes of the session then, and after each reply, `session` decides: a
 task knows of it what `Replying` has.
+
+Settings read: bare_newline.
 """
 
 from __future__ import annotations
