@@ -58,7 +58,6 @@ class Checkpointer:
         """Whether a timer for the next sweep of the spool runs."""
         self.trouble = ""
         """Why the journal could not be emptied at the last try; "" when it could."""
-        self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         shard.journal.on_sealed = self._sealed
@@ -91,7 +90,7 @@ class Checkpointer:
 
     async def stop(self) -> None:
         """Stop; what is under way is finished first, for half an evacuation is lost work."""
-        self._stopping = self._evacuator.stopping = True
+        self._evacuator.stopping = True
         self._wake.set()
         if self._task is not None:
             await self._task
@@ -153,7 +152,7 @@ class Checkpointer:
                 log.error(text, len(found.missing), found.missing[0], len(found.kept), found.kept[0])
 
     async def _run(self) -> None:
-        while not self._stopping:
+        while not self._evacuator.stopping:
             try:
                 await self._round()
                 self.trouble = ""
@@ -179,7 +178,7 @@ class Checkpointer:
         await self._export_all()
         while (oldest := self._to_evacuate()) is not None:
             await self.evacuate(oldest)
-        if not self._stopping:
+        if not self._evacuator.stopping:
             await self.spool_gc.run()
             await self._retainer.run()
         # Last, because a full disk must not keep the journal from being emptied.
@@ -207,7 +206,7 @@ class Checkpointer:
     def _to_evacuate(self) -> Segment | None:
         shard = self._shard
         oldest = shard.ring.oldest_sealed
-        if oldest is None or self._stopping:
+        if oldest is None or self._evacuator.stopping:
             return None
         journal = shard.options.settings.journal
         full = len(shard.ring.segments) * 2 >= shard.ring.slots

@@ -1,23 +1,27 @@
 """Moves what still lives in one sealed segment to clusters and spool, so that its slot is free again.
 
-What holds after each step:
+A step takes the segment and what earlier steps gave, and nothing else lasts between steps:
 
-| after | entries of the segment | on disk | what is begun now, reads |
-|---|---|---|---|
-| C1 `freeze` | frozen, in no queue | what has left it is durable elsewhere | the segment |
-| C2 `_copy` | the same | and, as waste, contents in the spool | the segment |
-| C3 `_copy`, `_write_keys` | the same | and, as waste, clusters and a key file | the segment |
-| C4 `_commit`, `_retire` | in clusters on offer | one edit: the segment is the waste now | clusters, spool |
-| C5 `_release`, `_free` | the same | waste is removed, the segment's file is free | clusters, spool |
+| step | takes | gives | on disk after it | what its failure leaves |
+|---|---|---|---|---|
+| C1 `freeze` | | `frozen`: all its entries | what has left it is durable elsewhere | what has moved, moved |
+| C2, C3 `_list` | `frozen` | `listed`: contents, lines | the same | the same |
+| C2, C3 `_copy` | `listed` | `copied`: clusters | and, as waste, contents and clusters | some of these |
+| C3 `_write_keys` | | `keys`: a file, and what it replaces | and, as waste, that file | all of these |
+| C4 `_commit` | `copied`, `keys` | `edit` | one edit: the segment is the waste now | the same, or doubt |
+| C4 `_retire` | `listed`, `copied`, `keys`, `edit` | `borrowers` | the same | frozen entries |
+| C5 `_release` | `frozen`, `borrowers` | | contents that no entry needs go | waste |
+| C5 `_free` | `edit` | | what ended goes, the segment's file is free | waste |
 
-The segment's file stays as it is for what has begun to read before C4: searches that have met frozen
+A failure until `_commit` is undone: entries that rest in the segment wait there again (`thaw`), entries that
+CARRY frames have moved stay where they are. Files of C2 and C3 are used or written anew by the next try, or
+removed as waste. While it is in doubt whether the edit is durable, all stay frozen (`_until_certain`). What
+is durable is not undone: an entry that is thawed would be in a cluster, too. What C5 cannot remove is logged.
+
+Up to C4 the entries are in no queue, and what is begun reads the segment; from then on it reads clusters and
+spool. The segment's file stays as it is for what has begun to read before: searches that have met frozen
 entries, until these are dropped; readers, until they let their pin go; a content that is being sent, until
 its end.
-
-What a failure leaves, in any step before C4's edit is durable: entries that rest in the segment wait there
-again (`thaw`), entries that CARRY frames have moved stay where they are. Files of C2 and C3 are used or
-written anew by the next try, or removed as waste. If it is not certain whether the edit is durable, all
-stay frozen until it is taken back (`_until_certain`). What C5 cannot remove is logged, and stays.
 
 However many entries a segment has, no turn of the loop handles more than `slices.AT_ONCE` of them, and
 counts are right at each moment between. What claims, verdicts and a stop meet in each step:
@@ -30,8 +34,8 @@ import asyncio
 import logging
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from mqcd.core.errors import StoreUnavailable
@@ -53,32 +57,42 @@ from mqcd.queue.wal.segments import JournalEntry, Segment, SegmentEvent
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Move:
-    """One evacuation of a segment."""
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What moves: as numbers, for tens of thousands of small objects take long to make and to pickle."""
 
-    segment: Segment
-    frozen: list[JournalEntry]
-    """The entries that move, from C1 until they are dropped in C5."""
-    records: Counter[Area] = field(default_factory=Counter)
-    octets: Counter[Area] = field(default_factory=Counter)
-    """Of the frozen entries."""
-    contents: array[int] = field(default_factory=lambda: array("Q"))
-    """SPID, offset and length of each: tens of thousands of small objects take long to make and to pickle."""
-    listed: set[int] = field(default_factory=set)
-    """SPIDs of these."""
-    links: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    contents: array[int]
+    """SPID, offset and length of each that any unfinished recipient needs."""
+    links: Mapping[int, Sequence[int]]
     """QIDs of recipients with a link of their own, by SPID."""
-    borrowers: tuple[JournalEntry, ...] = ()
-    """Entries of other segments whose content was here at the commit."""
-    ended: tuple[str, ...] = ()
-    """Clusters that the edit ended."""
-    taken_keys: Taken = field(default_factory=Taken)
-    """Keys of the segment's messages."""
-    keys: OpenFile | None = None
-    """The file that holds the segment's keys from the commit on."""
-    ended_keys: tuple[str, ...] = ()
-    """Key files that the edit ended."""
+    lines: array[int]
+    """Offset, length and due time of each frozen entry's record line."""
+    records: Counter[Area]
+    octets: Counter[Area]
+    """Of the frozen entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MovedKeys:
+    """The idempotency keys of the segment's messages."""
+
+    taken: Taken
+    """As memory has them."""
+    file: OpenFile | None
+    """Has them from the commit on; None = no key is young enough."""
+    ended: tuple[str, ...]
+    """Key files that are part of this one, or too old."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """What the edit says, for memory to follow."""
+
+    first_live: int
+    changed: Mapping[str, ClusterState]
+    """Of older clusters."""
+    ended: tuple[str, ...]
+    """Clusters and key files."""
 
 
 class Evacuator:
@@ -100,30 +114,24 @@ class Evacuator:
         begun = shard.clock.monotonic()
         await shard.deleter.settled(self._urgent)
         freezing = Freezing(shard, self._writer, segment)
-        move = _Move(segment, freezing.frozen)
         try:
-            await freezing.freeze()
-            copied = await self._copy(move)
-            await self._write_keys(move)
-            await self._commit(move, copied.clusters)
-            self._retire(move, copied.clusters)
+            frozen = await freezing.freeze()
+            listed = await _list(segment, frozen)
+            copied = await self._copy(segment, listed)
+            keys = await self._write_keys(segment)
+            edit = await self._commit(segment, copied, keys)
         except BaseException as error:
-            if move.keys is not None:
-                move.keys.close()
             await self._until_certain(error)
             await freezing.thaw()
             raise
-        if copied.bad:
-            log.error(
-                "segment %d: %d records did not check and are in quarantine", segment.number, copied.bad
-            )
-        shard.figures.quarantined += copied.bad
+        # Until the frozen entries are dropped they are read here.
+        segment.readers += 1
         try:
-            await self._release(move)
+            borrowers = self._retire(segment, listed, copied, keys, edit)
+            await self._release(segment, frozen, borrowers)
         finally:
-            # The pin of `_retire`.
             segment.readers -= 1
-        await self._free(move)
+        await self._free(segment, edit)
         shard.figures.evacuations += 1
         shard.figures.evacuation_ms += shard.clock.monotonic() - begun
 
@@ -132,118 +140,102 @@ class Evacuator:
         ring = self._shard.ring
         return self.stopping or ring.free_slots * 2 <= ring.slots
 
-    async def _copy(self, move: _Move) -> jobs.Evacuated:
+    async def _copy(self, segment: Segment, listed: _Listed) -> jobs.Evacuated:
         """C2 and C3, by the helper."""
-        shard, segment = self._shard, move.segment
-        settings = shard.options.settings
-        lines = array("Q")
-        for entries in (move.frozen, tuple(segment.borrowers)):
-            async for part in slices(entries):
-                self._list_contents(move, part)
-        async for part in slices(move.frozen):
-            for entry in part:
-                lines.extend((entry.offset, entry.length, entry.due))
-                move.records[entry.area] += 1
-                move.octets[entry.area] += entry.size
-        if not move.contents and not lines:
+        if not listed.contents and not listed.lines:
             return jobs.Evacuated()
+        shard, settings = self._shard, self._shard.options.settings
         task = jobs.Evacuate(
             path=segment.path,
             number=segment.number,
             queue_root=shard.queue_root,
             silos=shard.silos,
-            contents=move.contents,
-            links=dict(move.links),
-            lines=lines,
+            contents=listed.contents,
+            links=listed.links,
+            lines=listed.lines,
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,
             holding=shard.options.schedule.holding,
         )
         return cast("jobs.Evacuated", await shard.helper.run(task))
 
-    @staticmethod
-    def _list_contents(move: _Move, part: Sequence[JournalEntry]) -> None:
-        segment = move.segment
-        for entry in part:
-            if entry.content.segment != segment.number:
-                continue
-            segment.spooled[entry.file] = None
-            if entry.linked:
-                move.links[entry.spid].append(entry.qid)
-            if entry.spid not in move.listed:
-                move.listed.add(entry.spid)
-                move.contents.extend((entry.spid, entry.content.offset, entry.content.length))
-
-    async def _write_keys(self, move: _Move) -> None:
+    async def _write_keys(self, segment: Segment) -> _MovedKeys:
         """C3: the segment's idempotency keys go to a key file; files whose keys are all too old will end."""
-        shard, number = self._shard, move.segment.number
-        index, listed = shard.keys, tuple(shard.manifest.state.keys.values())
-        move.taken_keys = index.live.until(number)
-        records = bytes(move.taken_keys.records)
+        shard, index = self._shard, self._shard.keys
+        listed = tuple(shard.manifest.state.keys.values())
+        taken = index.live.until(segment.number)
         ended = index.expired(listed)
-        if records:
-            merged = [file.name for file in index.to_merge(len(records) // RECORD)]
-            task = WriteKeys(
-                queue_root=shard.queue_root,
-                segment=number,
-                records=records,
-                merged=merged,
-                since=index.since(),
-            )
-            written = cast("Written", await shard.helper.run(task))
-            ended += written.merged
-            if written.bad:
-                log.error(
-                    "segment %d: %d idempotency keys did not check and are forgotten", number, written.bad
-                )
-            if written.file is not None:
-                move.keys = await in_thread(shard.executor, index.open_file, written.file, written.merged)
-        move.ended_keys = tuple(dict.fromkeys(ended))
+        if not taken.records:
+            return _MovedKeys(taken, None, tuple(ended))
+        task = WriteKeys(
+            queue_root=shard.queue_root,
+            segment=segment.number,
+            records=bytes(taken.records),
+            merged=[file.name for file in index.to_merge(len(taken.records) // RECORD)],
+            since=index.since(),
+        )
+        written = cast("Written", await shard.helper.run(task))
+        if written.bad:
+            text = "segment %d: %d idempotency keys did not check and are forgotten"
+            log.error(text, segment.number, written.bad)
+        file = None
+        if written.file is not None:
+            file = await in_thread(shard.executor, index.open_file, written.file, written.merged)
+        return _MovedKeys(taken, file, tuple(dict.fromkeys((*ended, *written.merged))))
 
-    async def _commit(self, move: _Move, clusters: list[ClusterState]) -> None:
-        """C4: one edit."""
-        shard, segment = self._shard, move.segment
-        if shard.journal.broken:
-            raise StoreUnavailable("memory may differ from the journal after an internal error")
-        ring, index = shard.ring, shard.cluster_index
+    async def _commit(self, segment: Segment, copied: jobs.Evacuated, keys: _MovedKeys) -> _Committed:
+        """C4: one edit. When it fails the key file is closed."""
+        shard, ring = self._shard, self._shard.ring
         following = next((number for number in ring.segments if number > segment.number), ring.next_number)
         totals = shard.manifest.state.totals + segment.totals
-        changed = index.to_record()
-        move.ended = tuple(name for name, state in changed.items() if not state.left)
+        changed = shard.cluster_index.to_record()
         edit = Edit(
             first_live=following,
             exported=segment.number,
             spid=shard.spids.last,
             clock=shard.time.believed(),
-            replaced=index.replaced_up_to,
+            replaced=shard.cluster_index.replaced_up_to,
             totals={str(verb): count for verb, count in totals.items()},
-            add=(*clusters, *(state for state in changed.values() if state.left)),
-            end=(*move.ended, *move.ended_keys),
-            keys=() if move.keys is None else (move.keys.state,),
+            add=(*copied.clusters, *(state for state in changed.values() if state.left)),
+            end=(*(name for name, state in changed.items() if not state.left), *keys.ended),
+            keys=() if keys.file is None else (keys.file.state,),
         )
-        await shard.editing.commit(edit)
-        ring.first_live = following
-        index.recorded(changed)
+        try:
+            if shard.journal.broken:
+                raise StoreUnavailable("memory may differ from the journal after an internal error")
+            await shard.editing.commit(edit)
+        except BaseException:
+            if keys.file is not None:
+                keys.file.close()
+            raise
+        return _Committed(following, changed, edit.end)
 
-    def _retire(self, move: _Move, clusters: Sequence[ClusterState]) -> None:
-        """C4: memory follows the edit, in the same turn of the loop."""
-        shard, segment = self._shard, move.segment
+    def _retire(
+        self, segment: Segment, listed: _Listed, copied: jobs.Evacuated, keys: _MovedKeys, edit: _Committed
+    ) -> list[JournalEntry]:
+        """C4: memory follows the edit, in the same turn of the loop. Returns the entries of other segments
+        whose content was here: one that ends from now on has its own file removed."""
+        shard, accounts = self._shard, self._shard.entries.accounts
+        shard.ring.first_live = edit.first_live
+        shard.cluster_index.recorded(edit.changed)
         segment.on(SegmentEvent.EVACUATE)
-        # Until the frozen entries are dropped they are read here.
-        segment.readers += 1
-        shard.keys.evacuated(move.taken_keys, move.keys, move.ended_keys)
-        for area, records in move.records.items():
-            shard.entries.accounts.take(area, records, move.octets[area])
-        for cluster in clusters:
-            shard.entries.accounts.add_cluster(cluster)
+        shard.keys.evacuated(keys.taken, keys.file, keys.ended)
+        for area, records in listed.records.items():
+            accounts.take(area, records, listed.octets[area])
+        for cluster in copied.clusters:
+            accounts.add_cluster(cluster)
             shard.cluster_index.add(cluster)
-        shard.ring.entries -= len(move.frozen)
-        # An entry that ends from now on has its own file removed.
-        move.borrowers = tuple(segment.borrowers)
+        shard.ring.entries -= listed.records.total()
+        shard.figures.quarantined += copied.bad
+        if copied.bad:
+            text = "segment %d: %d records did not check and are in quarantine"
+            log.error(text, segment.number, copied.bad)
+        borrowers = list(segment.borrowers)
         segment.entries.clear()
         segment.borrowers.clear()
         shard.entries.moving_held.clear()
         shard.notify()
+        return borrowers
 
     async def _until_certain(self, error: BaseException) -> None:
         """Wait until the disk says whether the edit happened. Until then the frozen records may be in
@@ -254,30 +246,30 @@ class Evacuator:
         if not await self._shard.editing.certain(lambda: self.stopping):
             raise StoreUnavailable("a MANIFEST edit could neither be made nor taken back")
 
-    async def _release(self, move: _Move) -> None:
-        """C5: drop the moved entries, and remove the contents that no entry needs any more."""
-        shard, frozen, borrowers = self._shard, move.frozen, move.borrowers
-        move.borrowers = ()
-        needed: set[int] = set()
+    async def _release(
+        self, segment: Segment, frozen: list[JournalEntry], borrowers: list[JournalEntry]
+    ) -> None:
+        """C5: drop the moved entries, and remove the contents that no entry needs any more. Empties both
+        lists: where they have the last reference, to free an entry takes its time, too."""
+        shard, needed = self._shard, set[int]()
         async for part in slices(borrowers):
             needed.update(entry.file for entry in part)
-        del borrowers
+        borrowers.clear()
         while frozen:
             for entry in frozen[-AT_ONCE:]:
                 needed.add(entry.file)
                 shard.entries.evacuated(entry)
-            # This was the last reference: to free them takes its time, too.
             del frozen[-AT_ONCE:]
             await asyncio.sleep(0)
-        async for files in slices(tuple(move.segment.spooled.keys() - needed)):
+        async for files in slices(tuple(segment.spooled.keys() - needed)):
             for file in files:
                 shard.deleter.remove(shard.silos.file(file))
 
-    async def _free(self, move: _Move) -> None:
+    async def _free(self, segment: Segment, edit: _Committed) -> None:
         """C5: free the slot."""
-        shard, segment = self._shard, move.segment
+        shard = self._shard
         await shard.deleter.unpinned(self._urgent)
-        for name in (*move.ended, *move.ended_keys):
+        for name in edit.ended:
             shard.deleter.remove(shard.queue_root / name)
         if shard.ring.may_recycle(segment):
             shard.ring.free.append(segment.path)
@@ -292,3 +284,24 @@ class Evacuator:
         del shard.ring.segments[segment.number]
         # Claims that were held back by a full ring may go on.
         shard.notify()
+
+
+async def _list(segment: Segment, frozen: Sequence[JournalEntry]) -> _Listed:
+    """What C2 and C3 copy: contents also of entries of other segments that have theirs here."""
+    contents, links, seen = array("Q"), defaultdict[int, list[int]](list), set[int]()
+    for entries in (frozen, tuple(segment.borrowers)):
+        async for part in slices(entries):
+            for entry in [each for each in part if each.content.segment == segment.number]:
+                segment.spooled[entry.file] = None
+                if entry.linked:
+                    links[entry.spid].append(entry.qid)
+                if entry.spid not in seen:
+                    seen.add(entry.spid)
+                    contents.extend((entry.spid, entry.content.offset, entry.content.length))
+    lines, records, octets = array("Q"), Counter[Area](), Counter[Area]()
+    async for part in slices(frozen):
+        for entry in part:
+            lines.extend((entry.offset, entry.length, entry.due))
+            records[entry.area] += 1
+            octets[entry.area] += entry.size
+    return _Listed(contents, dict(links), lines, records, octets)

@@ -31,16 +31,15 @@ class Freezing:
         self._shard = shard
         self._writer = writer
         self._segment = segment
-        self.frozen: list[JournalEntry] = []
-        """All that have been frozen."""
 
-    async def freeze(self) -> None:
-        """Then every entry of the segment is frozen, and the frames of all that have left it are durable: no
-        later start finds them here. Raises OSError, StoreUnavailable; then some may be frozen."""
-        await self._freeze_resting()
+    async def freeze(self) -> list[JournalEntry]:
+        """Freeze every entry of the segment, and return them. The frames of all that have left it are durable
+        then: no later start finds them here. Raises OSError, StoreUnavailable; then some may be frozen."""
+        frozen = await self._freeze_resting()
         while any(entry.state is not State.FROZEN for entry in self._segment.entries.values()):
             await self._carry()
-            await self._freeze_resting()
+            frozen += await self._freeze_resting()
+        return frozen
 
     async def thaw(self) -> None:
         """All that rests in the segment waits again, in its order."""
@@ -55,9 +54,11 @@ class Freezing:
         shard.entries.moving_held.clear()
         shard.notify()
 
-    async def _freeze_resting(self) -> None:
-        """Freeze until none of the segment rests, and in that turn take all of them out of the queues."""
+    async def _freeze_resting(self) -> list[JournalEntry]:
+        """Freeze until none of the segment rests, and in that turn take all of them out of the queues.
+        Returns those that this call has frozen."""
         shard, segment = self._shard, self._segment
+        frozen: list[JournalEntry] = []
         while resting := [entry for entry in segment.entries.values() if entry.resting]:
             latest = shard.latest_due()
             async for part in slices(resting):
@@ -66,10 +67,11 @@ class Freezing:
                     if entry.resting and entry.segment is segment:
                         shard.entries.waiting.leave(entry, latest)
                         entry.on(Event.FREEZE)
-                        self.frozen.append(entry)
+                        frozen.append(entry)
                         if entry.area is Area.HELD and entry.due:
                             shard.entries.moving_held.add(entry.domain)
         shard.entries.waiting.drop(segment.number)
+        return frozen
 
     async def _carry(self) -> None:
         """Move claimed entries to the current segment: as many as fit in one frame."""

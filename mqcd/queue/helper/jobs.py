@@ -72,11 +72,11 @@ class Evacuate:
     """Domains whose held mail has clusters of its own."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Evacuated:
     """What has become of a segment's record lines."""
 
-    clusters: list[ClusterState] = field(default_factory=list)
+    clusters: Sequence[ClusterState] = ()
     bad: int = 0
     """Lines that did not check, and were quarantined."""
 

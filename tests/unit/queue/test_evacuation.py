@@ -20,6 +20,7 @@ from mqcd.disk.durable import Disk
 from mqcd.queue.clusters.file import FIRST_LINE, split_lines
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.record import decode, encode
+from mqcd.queue.keys.index import Keys
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE
 from mqcd.queue.wal.entry_states import State
@@ -289,6 +290,20 @@ async def test_new_mail_is_claimed_again_after_a_failed_evacuation(rig: Rig) -> 
     again = await rig.reopened()
     await turns()
     assert again.clusters() == []
+
+
+async def test_what_is_committed_is_not_thawed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await rig.post.send("a@example.org")
+    await rig.seal()
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("an internal error")
+
+    monkeypatch.setattr(Keys, "evacuated", fails)
+    with pytest.raises(RuntimeError):
+        await rig.evacuate()
+    # It is in a cluster that the next start will find: claimed here, it would be delivered twice.
+    assert await rig.post.claim_all() == []
 
 
 def spoil(segment: Segment, entry: JournalEntry) -> None:
