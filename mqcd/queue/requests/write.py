@@ -3,9 +3,10 @@
 Each is one frame of the journal. What is too large for one becomes several, each of which holds or not on its
 own; new messages are whole in the first.
 
-Before the frame is appended, an entry is marked: `begun` by `begin`, SETTLING by `settle` and `park`. No
-other part may change a SETTLING entry, and its old record location stays live. All else in memory changes
-in `placed`, which the journal calls when the frame is durable, in the order of the frames.
+Before the frame is appended, an entry is marked: `begun` by `begin`, until that frame is refused; SETTLING by
+`settle` and `park`. No other part may change a SETTLING entry, and its old record location stays live. All
+else in memory changes in `placed`, which the journal calls when the frame is durable, in the order of the
+frames.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class _Change(NamedTuple):
 
 _Move = tuple[Settlement, JournalEntry, Recipient | None]
 """A verdict, and what it makes of its recipient."""
-_Begun = tuple[Recipient, BegunEntry]
+_Begun = tuple[JournalEntry, Recipient, BegunEntry]
 """One recipient's part of a BEGUN frame."""
 
 
@@ -112,30 +113,39 @@ class Writer:
         def write() -> Awaitable[None]:
             shard = self._shard
             at = shard.clock.now()
-            pairs = []
+            begun = []
             for entry, recipient in zip(entries, recipients, strict=True):
-                entry.begun = True
                 segment, ordinal = entry.segment.number, entry.ordinal
                 attempt = recipient.attempts + 1
                 frame_entry = BegunEntry(segment, ordinal, entry.spid, entry.qid, attempt)
-                pairs.append((recipient, frame_entry))
-            frames = in_frames(pairs, pack, shard.journal.frame_room)
+                begun.append((entry, recipient, frame_entry))
+            frames = in_frames(begun, pack, shard.journal.frame_room)
             return _together([self._append_begun(part, body, destination, at) for part, body in frames])
 
-        def pack(pairs: Sequence[_Begun]) -> bytes:
-            return pack_begun(destination, [frame_entry for _, frame_entry in pairs])
+        def pack(begun: Sequence[_Begun]) -> bytes:
+            return pack_begun(destination, [each[2] for each in begun])
 
         return self._when_carried(write)
 
     def _append_begun(
-        self, pairs: Sequence[_Begun], body: bytes, destination: str, at: int
+        self, begun: Sequence[_Begun], body: bytes, destination: str, at: int
     ) -> asyncio.Future[None]:
         shard = self._shard
+        marked = []
+        for entry, _, _ in begun:
+            if not entry.begun:
+                # Before the frame is durable: a CARRY behind it has to say so, too.
+                entry.begun = True
+                marked.append(entry)
 
         def placed(_segment: Segment, _ordinal: int, _body: int, _sequence: int) -> None:
-            shard.observer.attempted(at, [recipient for recipient, _ in pairs], destination)
+            shard.observer.attempted(at, [each[1] for each in begun], destination)
 
-        return shard.journal.append(Kind.BEGUN, [body], len(pairs), at, placed)
+        def failed() -> None:
+            for entry in marked:
+                entry.begun = False
+
+        return shard.journal.append(Kind.BEGUN, [body], len(begun), at, placed, failed)
 
     def settle(
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()

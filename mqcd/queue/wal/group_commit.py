@@ -2,29 +2,42 @@
 
 Promise: when the future of an append is done without error, its frame and every frame before it are on
 disk. There are no timers: a group is what gathered while the last group was syncing, and until a turn of the
-loop brings no more. After a failed write or sync the segment is abandoned at the last durable octet and never
-written again; a new one is tried at once, then after 1 s, then every 10 s. `wal.pending` says which frames
-fail meanwhile with StoreUnavailable, and which wait.
+loop brings no more. `trouble` says what follows when a group cannot be written, `pending` which frames are
+refused and which wait.
 
 The state of writing changes by `after` alone. How often writing has failed, why, and whether the segment is
 to be sealed are facts beside it, in any state.
 
-One thread, the committer, writes and syncs; everything else happens on the event loop.
+One thread, the committer, writes and syncs; everything else happens on the event loop, all callbacks, too:
+
+| in this order | when | an exception |
+|---|---|---|
+| `Trouble.when_certain`, then `on_mended` | the first group after failures is durable | breaks |
+| `on_begun` | the first group of a segment is durable | breaks |
+| `Figures.committed` | a group is durable | breaks |
+| `placed` of each frame, then its future is done | the same | breaks |
+| `on_sealed` | after that; or a new segment is needed | breaks |
+| | of a failed segment: among `when_certain` | breaks |
+| | in `seal`, or at the segment's age | its caller has it |
+| `failed` of a frame, then its future fails | in `append` or `stop`, which refuse it | their caller has it |
+| | the journal refuses it later, or breaks | breaks |
+
+Breaks: the journal is BROKEN (`_break`), so that no stop and no evacuation commits what memory holds; durable
+frames that are not placed fail with Unplaced, those that wait with StoreUnavailable. The loop reports it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
 from mqcd.core.ports import Clock
 from mqcd.core.queueing.spid import SpidSource
 from mqcd.core.states import following
-from mqcd.disk.durable import Disk, describe
+from mqcd.disk.durable import Disk
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import HEADER_SIZE, Kind
 from mqcd.queue.wal.committer import Committer, Write
@@ -36,15 +49,13 @@ from mqcd.queue.wal.pending import (
     Append,
     Group,
     Placed,
-    Trouble,
     fail,
     fail_durable,
     pack_group,
     refuse,
 )
 from mqcd.queue.wal.segments import Ring, Segment, SegmentEvent
-
-log = logging.getLogger(__name__)
+from mqcd.queue.wal.trouble import Trouble
 
 
 class State(Enum):
@@ -134,7 +145,6 @@ class Journal:
         figures: Figures,
     ) -> None:
         self.ring = ring
-        self._disk = disk
         self._clock = clock
         self._spids = spids
         self._epoch = epoch
@@ -157,7 +167,7 @@ class Journal:
         self._seal_wanted = False
         self._seal_timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.Task[None] | None = None
-        self.trouble = Trouble()
+        self.trouble = Trouble(ring, disk, clock, self._pending, self._sealed)
         self.on_mended: Callable[[], None] = lambda: None
         """Called when writing goes well again after it had been failing. Set by `recovery.open`."""
         self.on_begun: Callable[[], None] = lambda: None
@@ -292,7 +302,11 @@ class Journal:
         if self._state not in (_IDLE, _DUE):
             return
         self._state = after(self._state, Event.TURN)
-        group = self._next_group()
+        try:
+            group = self._next_group()
+        except BaseException:
+            self._break()
+            raise
         if group is None:
             self._quiet.set()
             return
@@ -332,102 +346,61 @@ class Journal:
         return pack_group(self._pending, segment, self.sequence, self.capacity, self.max_entries)
 
     def _committed(self, group: Group, micros: int, fresh: bool) -> None:
-        """The group is durable."""
-        segment = group.segment
+        """The group is durable: memory follows, and what is called has the order of the module's table."""
+        segment, frames = group.segment, group.frames
         segment.end, segment.next_ordinal = group.end, group.next_ordinal
         self.sequence = group.next_sequence
-        if self.trouble.failures:
-            self._mended()
-        if fresh:
-            self.ring.fresh = False
-            self._seal_later()
-            self.on_begun()
-        self._figures.committed(len(group.frames), micros)
-        for number, frame in enumerate(group.frames):
-            try:
+        placed = 0
+        try:
+            if self.trouble.failures and self.trouble.mended():
+                self.on_mended()
+            if fresh:
+                self.ring.fresh = False
+                self._seal_later()
+                self.on_begun()
+            self._figures.committed(len(frames), micros)
+            for frame in frames:
                 frame.placed(segment, frame.ordinal, frame.body, frame.sequence)
-            except BaseException:
-                self._break(group.frames[number:])
-                raise
-            future = frame.future
-            if not future.done():
-                future.set_result(None)
-        if self._seal_wanted:
-            self._seal_now()
+                placed += 1
+                future = frame.future
+                if not future.done():
+                    future.set_result(None)
+            if self._seal_wanted:
+                self._seal_now()
+        except BaseException:
+            self._break(frames[placed:])
+            raise
         if self._pending:
             self._schedule()
         else:
             self._quiet.set()
 
-    def _break(self, frames: list[Append]) -> None:
-        """An internal error has left memory behind the journal, and the futures of durable `frames` open."""
+    def _break(self, durable: Sequence[Append] = ()) -> None:
+        """An internal error may have left memory behind the journal; `durable` frames are not placed."""
         self.broken = BROKEN
         self._state = after(self._state, Event.BREAK)
-        for frame in frames:
+        self._quiet.set()
+        for frame in durable:
             fail_durable(frame)
         refuse(self._pending, ALL, self.broken)
-        self._quiet.set()
 
     def _failed(self, group: Group, error: OSError) -> None:
-        """The group could not be written: abandon its segment, refuse what `trouble` says, try a new one."""
-        segment, trouble = group.segment, self.trouble
-        log.error("journal segment %d cannot be written: %s; a new one is begun", segment.number, error)
-        trouble.failed(f"the journal cannot be written: {segment.path}: {error.strerror}", error)
-        if segment.empty:
-            self._remove_failed(segment)
-        else:
-            self._abandon(segment)
-        self._pending.extendleft(reversed(group.frames))
-        trouble.refuse(group.frames, self._pending, ended=self._state in ENDED)
-        if self._state in ENDED:
+        """The group could not be written: `trouble` refuses or keeps its frames; a new segment is tried."""
+        ended = self._state in ENDED
+        if not group.segment.empty:
+            self._leave()
+        try:
+            self.trouble.failed(group, error, ended=ended)
+        except BaseException:
+            self._break()
+            raise
+        if ended:
             return
-        self._append_note()
-        if trouble.failing:
+        if self.trouble.failing:
             self._quiet.set()
         self._state = after(self._state, Event.SCHEDULE)
-        self._retry = self._loop.create_task(self._flush_after(trouble.retry_ms))
-
-    def _abandon(self, segment: Segment) -> None:
-        """Nothing more goes into a segment whose file has failed: a sync that fails may have lost octets.
-
-        It is sealed when the header of the next segment says where it ends. Until then a start may find its
-        failed frames and count them, and an export would lack their events.
-        """
-        segment.failed = True
-        self._leave()
-        self.trouble.when_certain(lambda: self._sealed(segment))
-
-    def _remove_failed(self, segment: Segment) -> None:
-        """Take a segment that holds nothing out of the ring: its file is never written again."""
-        segment.failed = True
-        try:
-            self._disk.unlink(segment.path)
-        except OSError as error:
-            log.error("a journal file that has failed cannot be removed: %s", describe(error))
-        del self.ring.segments[segment.number]
-        if segment.fd >= 0:
-            self._disk.close(segment.fd)
-        self.ring.current = None
-
-    def _append_note(self) -> None:
-        """Make sure that a new segment begins, though all that waits may be refused by a full ring.
-
-        What failed may stand whole in the page cache, and would count after a kill, until the next segment's
-        header ends the chain before it.
-        """
-        if all(frame.kind in MORE for frame in self._pending):
-            future: asyncio.Future[None] = self._loop.create_future()
-            note = Append(Kind.NOTE, [], 0, self._clock.now(), lambda *_: None, future)
-            self._pending.appendleft(note)
+        self._retry = self._loop.create_task(self._flush_after(self.trouble.retry_ms))
 
     async def _flush_after(self, ms: int) -> None:
         await self._clock.sleep(ms)
         self._flush()
-
-    def _mended(self) -> None:
-        """A group has been written after some that could not be."""
-        log.warning("the journal can be written again, after %d failures", self.trouble.failures)
-        was_failing = self.trouble.failing
-        self.trouble.mended()
-        if was_failing:
-            self.on_mended()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.config.settings import JournalSettings
-from mqcd.core.errors import MqcdError
+from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Action, Envelope, Recipient, Submission
 from mqcd.core.selecting.selection import Selection
@@ -394,6 +394,22 @@ async def test_a_carried_attempt_is_known_after_a_kill(rig: Rig, begun: bool) ->
     assert again.observer.count(Verb.OUTCOME_UNKNOWN) == begun
     [record] = again.listed()
     assert (record.attempts, record.unknowns) == (begun, begun)
+
+
+async def test_an_attempt_whose_begin_was_refused_is_carried_as_not_begun(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    claimed = await rig.post.claim_all()
+    rig.disk.fail("datasync", "*/journal/*", times=2)
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        await rig.store.begin(claimed, "mx.example.org")
+    while rig.shard.journal.trouble.failures:
+        rig.clock.advance(1000)
+        await asyncio.sleep(0)
+    await rig.evacuate()
+    again = await rig.killed()
+    assert again.observer.count(Verb.OUTCOME_UNKNOWN) == 0
+    [record] = again.listed()
+    assert (record.attempts, record.unknowns) == (0, 0)
 
 
 async def test_a_verdict_during_a_carry_waits_for_it(rig: Rig) -> None:

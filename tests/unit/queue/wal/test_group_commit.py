@@ -6,7 +6,7 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -20,7 +20,7 @@ from mqcd.queue.memory.figures import Figures
 from mqcd.queue.wal.chain import find_chain
 from mqcd.queue.wal.committer import CommitterThread
 from mqcd.queue.wal.group_commit import Journal
-from mqcd.queue.wal.pending import HAPPENED, MORE, JournalFull
+from mqcd.queue.wal.pending import HAPPENED, MORE, JournalFull, Unplaced
 from mqcd.queue.wal.scan import Walk
 from mqcd.queue.wal.segments import KEPT_BACK, Ring, Segment
 from tests.fakes.clock import FakeClock, turns
@@ -506,6 +506,33 @@ async def test_a_stopped_journal_takes_nothing(bench: Bench) -> None:
     await bench.journal.stop()
     [found] = await asyncio.wait_for(outcomes([bench.append(b"two")]), 60)
     assert isinstance(found, StoreUnavailable)
+
+
+def wrong(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(("callback", "placed"), [("on_mended", 0), ("on_begun", 0), ("on_sealed", 1)])
+async def test_an_error_in_a_callback_breaks_the_journal(bench: Bench, callback: str, placed: int) -> None:
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    setattr(bench.journal, callback, wrong)
+    gate = bench.disk.block("datasync")
+    if callback == "on_mended":
+        bench.disk.fail("datasync", times=2)
+    verdict = bench.append(b"verdict")
+    await reached(gate)
+    bench.journal.seal()
+    gate.release()
+    async with asyncio.timeout(30):
+        await bench.journal.quiet()
+        await bench.clock.run_for(1000)
+        [found] = await outcomes([verdict])
+    assert isinstance(found, Unplaced) == (not placed)
+    assert len(bench.placed) == placed
+    assert [type(fault["exception"]) for fault in faults] == [ZeroDivisionError]
+    with pytest.raises(StoreUnavailable, match="internal error"):
+        await bench.append(b"later")
 
 
 class Wrong(FaultyDisk):
