@@ -15,7 +15,17 @@ searches are made, because records move meanwhile. All of these are selected:
 
 Search 2 goes through the segments from the one on that was the newest at the start, because frames go to no
 older one, and through clusters that search 1 has not met. A record that moves twice during it may be
-missed.
+missed. What lasts over both is in `Progress`.
+
+What becomes of a selected entry, by its state when its part's turn comes:
+
+| entry | is |
+|---|---|
+| rests | claimed, and picked if the batch still applies and the limit allows it; else given back |
+| in flight | named, once |
+| frozen | looked for again: in its segment if the evacuation fails, else in clusters |
+| evacuated | looked for in clusters |
+| ended | in the queue no more |
 
 What an exit leaves, beside the parts that were yielded (the caller settles or parks the last one):
 
@@ -35,11 +45,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from mqcd.core.errors import DecodeError
-from mqcd.core.model import Batch, Recipient
+from mqcd.core.model import Batch
 from mqcd.core.ports import Picked
 from mqcd.core.queueing.amendment import APPLIES_TO, applies
 from mqcd.core.selecting.pattern import fits
@@ -71,6 +82,39 @@ _OCTETS = 8 << 20
 _ALL = 1 << 62
 
 
+class Progress:
+    """What lasts over both searches of a request. Pure.
+
+    Invariant of search 1, unless `left` is 0: each selected record has been picked, is in `in_flight`, or can
+    still be met: in a cluster that is not in `clusters`, in a segment that this search has before it, or in
+    one that the next search begins with.
+    """
+
+    __slots__ = ("_newest", "clusters", "in_flight", "left")
+
+    def __init__(self, limit: int | None) -> None:
+        self.left = _ALL if limit is None else limit
+        """How many more may be picked."""
+        self.in_flight: set[tuple[int, int]] = set()
+        """Selected recipients that were in flight and are named."""
+        self.clusters: set[str] = set()
+        """Clusters that need not be searched (again)."""
+        self._newest = 0
+        """Number of the newest segment when the last search began."""
+
+    def begin(self, ring: Iterable[Segment]) -> list[Segment]:
+        """The segments of the next search, which begins now."""
+        segments = [each for each in ring if each.number >= self._newest]
+        self._newest = max((each.number for each in segments), default=0)
+        return segments
+
+    def name(self, part: Iterable[JournalEntry]) -> set[tuple[int, int]]:
+        """The recipients of a part that are in flight, and were not named before."""
+        busy = {(each.spid, each.qid) for each in part if each.state in IN_FLIGHT} - self.in_flight
+        self.in_flight |= busy
+        return busy
+
+
 class Picking:
     """One request."""
 
@@ -81,14 +125,10 @@ class Picking:
         self._batch = batch
         self._chosen = chooser(selection)
         self._areas = APPLIES_TO[batch.action]
-        self._left = _ALL if selection.limit is None else selection.limit
+        self._progress = Progress(selection.limit)
         self._changed = asyncio.Event()
         """Set whenever something may have become claimable, or an evacuation has ended."""
-        self._replacing = Replacing(shard, claims, selection, batch, self._changed)
-        self._in_flight: set[tuple[int, int]] = set()
-        """Selected recipients that were in flight."""
-        self._evacuating: list[Segment] = []
-        """Segments with selected entries that were being evacuated."""
+        self._replacing = Replacing(shard, claims, selection, batch, self._until, self._progress.clusters)
 
     async def run(self) -> AsyncGenerator[Picked, None]:
         """All that is selected; the caller settles or parks each part before it asks for the next.
@@ -101,30 +141,18 @@ class Picking:
         async with shard.picking:
             shard.watchers.append(self._changed.set)
             try:
-                oldest = 0
-                for _ in range(SEARCHES):
-                    segments = [each for each in shard.ring if each.number >= oldest]
-                    oldest = max((each.number for each in segments), default=0)
-                    async with aclosing(self._search(segments)) as parts:
+                for search in (self._journal, self._clusters) * SEARCHES:
+                    async with aclosing(search()) as parts:
                         async for part in parts:
                             yield part
             finally:
                 shard.watchers.remove(self._changed.set)
 
-    async def _search(self, segments: list[Segment]) -> AsyncGenerator[Picked, None]:
-        """What is in these segments, then what is in clusters that no search has gone through."""
-        while segments and self._left:
-            async with aclosing(self._from_journal(segments)) as parts:
-                async for part in parts:
-                    yield part
-            segments = await self._failed_evacuations()
-        while self._left and (names := self._unsearched()):
-            begun = self._shard.clock.monotonic()
-            async with aclosing(self._replacing.run(names, self._left)) as parts:
-                async for changed in parts:
-                    self._left -= changed
-                    yield Picked(changed=changed)
-            await self._yield_to_mail(begun, RESTS_OF_CLUSTERS)
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Wait until that holds, which a change must announce (`Shard.notify`)."""
+        while not holds():
+            self._changed.clear()
+            await self._changed.wait()
 
     async def _yield_to_mail(self, begun: int, times: int) -> None:
         """While mail is in flight, rest so many times as long as the work since `begun` took, ms.
@@ -137,34 +165,29 @@ class Picking:
 
     # ------------------------------------------------------------ the journal
 
-    async def _failed_evacuations(self) -> list[Segment]:
-        """Wait for the evacuations that were met; returns the segments of the failed ones: the
-        entries of the others are in clusters."""
-        evacuating, self._evacuating = self._evacuating, []
-        failed = []
-        for segment in evacuating:
-            while not segment.retired and any(e.state is State.FROZEN for e in segment.entries.values()):
-                self._changed.clear()
-                await self._changed.wait()
-            if not segment.retired:
-                failed.append(segment)
-        return failed
+    async def _journal(self) -> AsyncGenerator[Picked, None]:
+        """What is in the segments of this search. Where an evacuation fails, they are searched again."""
+        progress = self._progress
+        segments = progress.begin(self._shard.ring)
+        while segments and progress.left:
+            evacuating: list[Segment] = []
+            for segment in segments:
+                selected = await self._selected(segment)
+                while selected and progress.left:
+                    part = selected[-AT_ONCE:]
+                    del selected[-AT_ONCE:]
+                    if segment not in evacuating and any(each.state is State.FROZEN for each in part):
+                        evacuating.append(segment)
+                    begun = self._shard.clock.monotonic()
+                    yield await self._pick(part)
+                    await self._yield_to_mail(begun, RESTS)
+            segments = await self._failed(evacuating)
 
-    async def _from_journal(self, segments: Sequence[Segment]) -> AsyncGenerator[Picked, None]:
-        for segment in segments:
-            selected = await self._selected(segment)
-            while selected and self._left:
-                part = selected[-AT_ONCE:]
-                del selected[-AT_ONCE:]
-                busy = {(each.spid, each.qid) for each in part if each.state in IN_FLIGHT} - self._in_flight
-                self._in_flight |= busy
-                if segment not in self._evacuating and any(each.state is State.FROZEN for each in part):
-                    self._evacuating.append(segment)
-                begun = self._shard.clock.monotonic()
-                # All that rests of the part is claimed in this turn. What is then neither claimed, nor busy,
-                # nor frozen has left the queue or is in a cluster.
-                yield self._part(await self._claims.entries(part), busy)
-                await self._yield_to_mail(begun, RESTS)
+    async def _failed(self, evacuating: Sequence[Segment]) -> list[Segment]:
+        """Wait for these evacuations. The segments of failed ones: the rest is in clusters."""
+        for segment in evacuating:
+            await self._until(partial(_evacuation_ended, segment))
+        return [segment for segment in evacuating if not segment.retired]
 
     async def _selected(self, segment: Segment) -> list[JournalEntry]:
         """Entries of a segment that are selected. What is evacuated meanwhile is met in its clusters."""
@@ -185,22 +208,36 @@ class Picking:
                 log.error("a record of %016X was left out of batch %s: %s", entry.spid, self._batch.id, error)
             return False
 
-    def _part(self, found: Sequence[Recipient], in_flight: Collection[tuple[int, int]]) -> Picked:
-        """Those that the batch still applies to: a record may have changed since it was looked at."""
-        chosen = [each for each in found if applies(each, self._batch)][: self._left]
+    async def _pick(self, part: Sequence[JournalEntry]) -> Picked:
+        """Name what is in flight of these, and claim all that rests, in one turn of the loop."""
+        busy = self._progress.name(part)
+        found = await self._claims.entries(part)
+        # A record may have changed since it was looked at.
+        chosen = [each for each in found if applies(each, self._batch)][: self._progress.left]
         if len(chosen) < len(found):
             keys = {each.key for each in chosen}
             self._claims.give_back([each for each in found if each.key not in keys])
-        self._left -= len(chosen)
-        return Picked(recipients=chosen, in_flight=in_flight)
+        self._progress.left -= len(chosen)
+        return Picked(recipients=chosen, in_flight=busy)
 
     # ------------------------------------------------------------ clusters
+
+    async def _clusters(self) -> AsyncGenerator[Picked, None]:
+        """What is in clusters that no search has gone through."""
+        progress = self._progress
+        while progress.left and (names := self._unsearched()):
+            begun = self._shard.clock.monotonic()
+            async with aclosing(self._replacing.run(names, progress.left)) as parts:
+                async for changed in parts:
+                    progress.left -= changed
+                    yield Picked(changed=changed)
+            await self._yield_to_mail(begun, RESTS_OF_CLUSTERS)
 
     def _unsearched(self) -> list[str]:
         """Some clusters that may hold selected records, and that no search has gone through."""
         names, octets = [], 0
         for state in self._shard.cluster_index.clusters.values():
-            if state.left and state.name not in self._replacing.done and self._may_hold(state):
+            if state.left and state.name not in self._progress.clusters and self._may_hold(state):
                 names.append(state.name)
                 octets += state.size
                 if octets >= _OCTETS:
@@ -214,3 +251,7 @@ class Picking:
         held_for = queue_of(state.name)
         # The queue of a next hop that an operator chose has recipients of any domain.
         return not (held_for and selection.domain and ":" not in held_for) or fits(selection.domain, held_for)
+
+
+def _evacuation_ended(segment: Segment) -> bool:
+    return segment.retired or all(each.state is not State.FROZEN for each in segment.entries.values())

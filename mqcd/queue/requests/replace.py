@@ -32,7 +32,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -64,15 +64,21 @@ class Replacing:
     """Carries out one batch on clusters."""
 
     def __init__(
-        self, shard: Shard, claims: Claims, selection: Selection, batch: Batch, changed: asyncio.Event
+        self,
+        shard: Shard,
+        claims: Claims,
+        selection: Selection,
+        batch: Batch,
+        until: Callable[[Callable[[], bool]], Awaitable[None]],
+        done: set[str],
     ) -> None:
-        """`changed` is set whenever something may have become claimable."""
+        """`until` waits for what a change of the queue makes true."""
         self._shard = shard
         self._claims = claims
         self._selection = selection
         self._batch = batch
-        self._changed = changed
-        self.done: set[str] = set()
+        self._until = until
+        self._done = done
         """Clusters that need not be replaced (again): old ones, and new ones with nothing more that is
         selected."""
 
@@ -82,7 +88,7 @@ class Replacing:
         Raises StoreUnavailable; the other clusters are then as they were.
         """
         shard, index = self._shard, self._shard.cluster_index
-        self.done.update(names)
+        self._done.update(names)
         made: deque[Divided] = deque()
         await self._claims.reserve(names)
         try:
@@ -106,9 +112,7 @@ class Replacing:
 
     async def _until_ready(self) -> None:
         """Wait until the journal takes new work."""
-        while not self._shard.may_claim:
-            self._changed.clear()
-            await self._changed.wait()
+        await self._until(lambda: self._shard.may_claim)
 
     async def _divide(self, states: Sequence[ClusterState], most: int) -> Sequence[Divided]:
         """Step 2. The files are made when it returns; else the next start removes what is there of them."""
@@ -174,7 +178,7 @@ class Replacing:
             up_to = sequence + len(before)
             shard.cluster_index.replaced(old.name, divided.changed, divided.rest, up_to)
             # A frame has not room for everything: then the rest is looked at again.
-            self.done.update(each.name for each in (divided.changed if divided.more else made))
+            self._done.update(each.name for each in (divided.changed if divided.more else made))
             for recipient in before:
                 shard.observer.amended(at, recipient, why)
 
