@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mqcd.config.settings import Settings
+from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, MailTaker, Observer, QueueStore, Resolver
+from mqcd.core.queueing.holding import Holding
+from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.host.descriptors import Shares
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.listeners.local import LocalMail
+from mqcd.daemon.listeners.maildrop import Maildrop
 from mqcd.daemon.shards.owners import Owned
 from mqcd.daemon.shards.owning import Owning
 from mqcd.daemon.shards.role import Passing, Role
@@ -22,7 +26,11 @@ from mqcd.submit.policy.capacity import Capacity, Peers
 from mqcd.submit.policy.greylist import Greylist
 from mqcd.submit.policy.load import Load
 from mqcd.submit.policy.quotas import SessionPlaces
+from mqcd.submit.policy.rules import Suppressed
+from mqcd.submit.session.desk import HeldMail
 from mqcd.submit.users.logins import Logins
+
+_READ_ONLY = Reply(code=451, status="4.3.2", text="This queue is read-only, try again later")
 
 
 class Doors:
@@ -80,12 +88,52 @@ class Doors:
         if not settings.queue.read_only:
             parts, first = (clock, observer, self.capacity), not (role and role.shard)
             self.local = LocalMail(settings, store, self.taker, *parts, serves=first)
+        self.maildrop: Maildrop | None = None
+        """None: it is not this process's."""
+        if self.local is not None and self.local.serves:
+            self.maildrop = self.local.maildrop
         self.all = self.listeners if self.local is None else [*self.listeners, self.local.door]
 
     async def listen(self, place: str) -> None:
         """Take messages of other shards. Raises ConfigError; `place` is where the control socket is set."""
         if self._owning is not None:
             await self._owning.listen(place)
+
+    def open(self, *, read_only: bool) -> None:
+        """Let mail in; refuse it if the queue is only read."""
+        for door in self.all:
+            if read_only:
+                door.close_door(_READ_ONLY)
+            else:
+                door.open_door()
+
+    def trusts(self, envelope: Envelope) -> bool:
+        """Whether a message came from a user, or from a client that the listener which took it trusts; a
+        removed listener trusts no client."""
+        return bool(envelope.user) or any(
+            door.settings.name == envelope.listener and door.trusts(envelope.client)
+            for door in self.listeners
+        )
+
+    def hold(self, holding: Holding, held: HeldMail) -> None:
+        """As `Door.hold`."""
+        for door in self.all:
+            door.hold(holding, held)
+
+    def suppress(self, suppressed: Suppressed | None) -> None:
+        """As `Door.suppress`."""
+        for door in self.all:
+            door.suppress(suppressed)
+
+    def reload(self, settings: Settings) -> None:
+        """Go by these settings from now on; files of users and lists that have changed are read again."""
+        if self.local is not None:
+            self.local.reload(settings)
+        for door, listener in zip(self.listeners, settings.submit.listeners, strict=True):
+            if door.settings != listener:
+                door.reload(listener.server, listener.ssl)
+            door.assign(settings.deliver.zones)
+            door.look_at_files()
 
     async def close(self) -> None:
         """End what they share, once the doors have stopped."""

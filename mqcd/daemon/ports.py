@@ -17,7 +17,7 @@ from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.companions.companions import Companions, companions_of
 from mqcd.daemon.control.pages import Pages
 from mqcd.daemon.derived import ops_hosts
-from mqcd.daemon.listeners.local import LocalMail
+from mqcd.daemon.doors import Doors
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.shards.role import Role
 from mqcd.net.control.socket_file import AT_ONCE, ControlSocket
@@ -36,18 +36,16 @@ class Ports:
         settings: Settings,
         conf: Path | None,
         clock: Clock,
-        doors: Sequence[Door],
-        local: LocalMail | None,
+        doors: Doors,
         pages: Pages,
         role: Role | None,
         log_event: LogEvent,
     ) -> None:
-        """`doors`: one for each listener; `local`: the mail of programs, None = not here."""
         self._settings = settings
         self._conf = conf
         self._clock = clock
-        self._doors = doors
-        self._local = local
+        self._doors = doors.listeners
+        self._local = doors.local
         self._role = role
         self._log_event = log_event
         self._http = HttpServer(pages.for_ops(), clock, ops_hosts(settings))

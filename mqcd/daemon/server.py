@@ -20,10 +20,7 @@ from pathlib import Path
 from mqcd.config.advice import Advice
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings, Suppressing
-from mqcd.core.events import format_time
-from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, Observer
-from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
 from mqcd.daemon.control.held import HeldRequests
@@ -49,6 +46,7 @@ from mqcd.daemon.making import Parts, make_batches, make_deliverer, make_rules, 
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.places import CONTROL, place_of
 from mqcd.daemon.ports import Ports
+from mqcd.daemon.readiness import Phase, Readiness
 from mqcd.daemon.shards.role import Role
 from mqcd.daemon.stopping import AUDIT, GRACE_MS, LIMITS, MAIL, MAILDROP, QUEUE, REPORTS, STOP_MS
 from mqcd.daemon.storing import make_store
@@ -59,8 +57,6 @@ from mqcd.report.task import ReportTask
 
 log = logging.getLogger("mqcd.daemon")
 
-_STOPPING = "stopping"
-_READ_ONLY = Reply(code=451, status="4.3.2", text="This queue is read-only, try again later")
 _LAG, _LOG = "the loop's watch", "the log"
 _RESOURCES = "the watch for memory and storage"
 _ADVICE = "the watch for advice"
@@ -99,9 +95,6 @@ class Server:
         self._clock = clock
         self._log = log_to
         self._conf = conf
-        self._state = "starting: the queue is not open yet"
-        """Why the server is not ready; "" when it is."""
-        self._opened = False
         self.guard = Guard()
         schedule = schedule_of(settings)
         self._key = hash_key(settings.ops.events, conf)
@@ -113,7 +106,7 @@ class Server:
         resolver = DnsResolver(settings.deliver.dns, clock, most=self.shares.lookups)
         self._balance = role.balance(self.store.refusing) if role is not None else None
         self.tls = role.tls if role is not None else ListenersTls(settings.submit)
-        self._shared = Doors(
+        self.doors = Doors(
             settings,
             self.shares,
             self.store,
@@ -124,28 +117,28 @@ class Server:
             role=role,
             balance=self._balance,
         )
-        self.doors, self.local, self._all_doors = self._shared.listeners, self._shared.local, self._shared.all
-        self._reports = ReportTask(self.store, clock, settings.report, self._trusts)
+        self._reports = ReportTask(self.store, clock, settings.report, self.doors.trusts)
         parts = Parts(self.store, clock, observer, resolver, self._reports.maker, self.shares)
         self.deliverer = make_deliverer(settings, schedule, parts, role)
-        self._batches = make_batches(settings, self.store, clock, role, self._log_event)
-        self.rules = make_rules(settings, parts, self.deliverer, self._batches, role, self._log_event)
+        self._batches = make_batches(settings, self.store, clock, role, log_to.say)
+        self.rules = make_rules(settings, parts, self.deliverer, self._batches, role, log_to.say)
         self._held = self._make_held(role)
-        self._hold(self._held)
+        self.doors.hold(holding_of(settings.queue), self._held)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
-        turns = turns_of(self._all_doors, self.deliverer, self._reports)
-        self._switches = make_switches(settings, parts, turns, self._log_event)
+        turns = turns_of(self.doors.all, self.deliverer, self._reports)
+        self._switches = make_switches(settings, parts, turns, log_to.say)
+        self._ready = Readiness(self.store, self.deliverer, self._switches)
         self._pages = self._make_pages()
-        self._ports = Ports(settings, conf, clock, self.doors, self.local, self._pages, role, self._log_event)
+        self._ports = Ports(settings, conf, clock, self.doors, self._pages, role, log_to.say)
 
     def _make_pages(self) -> Pages:
-        self.keeping = Keeping(lambda: self.settings, self._log, self._clock, self._log_event)
+        self.keeping = Keeping(lambda: self.settings, self._log, self._clock, self._log.say)
         return Pages(
             store=self.store,
             described=self._described,
             deliverer=self.deliverer,
-            doors=self._all_doors,
+            doors=self.doors.all,
             adviser=self._adviser,
             batches=self._batches,
             ruling=self.rules.pages,
@@ -153,31 +146,19 @@ class Server:
             observers=self._observers,
             lag=self._lag,
             clock=self._clock,
-            log_event=self._log_event,
+            log_event=self._log.say,
             key=self._key,
-            not_ready=self.not_ready,
-            closed=lambda: "" if self._opened else self._state,
+            not_ready=self._ready.not_ready,
+            closed=self._ready.closed,
             keeping=self.keeping,
             switches=self._switches,
-            local=self.local,
-            feeds=Feeds(self.settings) if self.local is not None and self.local.serves else None,
+            local=self.doors.local,
+            feeds=None if self.doors.maildrop is None else Feeds(self.settings),
         )
 
     def _make_held(self, role: Role | None) -> HeldRequests:
-        asking = (self._clock, self._log_event, role.others if role is not None else None, self._balance)
+        asking = (self._clock, self._log.say, role.others if role is not None else None, self._balance)
         return HeldRequests(self.deliverer, lambda: holding_of(self.settings.queue), *asking)
-
-    def _hold(self, held: HeldRequests) -> None:
-        holding = holding_of(self.settings.queue)
-        for door in self._all_doors:
-            door.hold(holding, held)
-
-    def _trusts(self, envelope: Envelope) -> bool:
-        """Whether a message came from a user, or from a client that the listener which took it trusts; a
-        removed listener trusts no client."""
-        return bool(envelope.user) or any(
-            door.settings.name == envelope.listener and door.trusts(envelope.client) for door in self.doors
-        )
 
     @property
     def ops_port(self) -> int:
@@ -241,8 +222,8 @@ class Server:
             await step()
         # Last: it watches all tasks that there are.
         self.guard.adopt()
-        self._state = ""
-        self._log_event("ready")
+        self._ready.phase = Phase.RUNNING
+        self._log.say("ready")
 
     async def _open_queue(self) -> None:
         await self.store.open()
@@ -252,18 +233,14 @@ class Server:
     async def _serve_commands(self) -> None:
         if self._role is not None or not self.settings.queue.read_only:
             await self._ports.serve_commands()
-            await self._shared.listen(place_of(self._conf, CONTROL))
+            await self.doors.listen(place_of(self._conf, CONTROL))
             if self._ports.companions:
                 self.guard.spawn(_COMPANIONS, self._ports.companions.run())
 
     async def _open_doors(self) -> None:
         if not self.settings.queue.read_only:
             self.guard.spawn(_LOSSY, self._observers.lossy.run())
-        for door in self._all_doors:
-            if self.settings.queue.read_only:
-                door.close_door(_READ_ONLY)
-            else:
-                door.open_door()
+        self.doors.open(read_only=self.settings.queue.read_only)
         self._switches.start()
         if self._balance is not None:
             self._balance.count(0)
@@ -271,22 +248,22 @@ class Server:
             self._role.ready()
 
     async def _recover(self) -> None:
-        self._state = "starting: mail is taken, and what the last run left is being read"
+        self._ready.phase = Phase.RECOVERING
         await self.store.recovered()
         if not (self.settings.queue.read_only or self._described.promises.shared):
             # Other servers write to a queue that is read-only or shared: its ledger cannot balance here.
             self._pages.metrics.open_ledger()
-        self._opened = True
+        self._ready.opened = True
 
     async def _open_maildrop(self) -> None:
-        if self.local is not None and self.local.serves:
-            await self.local.maildrop.recover()
-            self.guard.spawn(MAILDROP, self.local.maildrop.run())
+        if self.doors.maildrop is not None:
+            await self.doors.maildrop.recover()
+            self.guard.spawn(MAILDROP, self.doors.maildrop.run())
 
     async def _begin_tasks(self) -> None:
         self.rules.effects.started = True
         self.guard.spawn(REPORTS, self._reports.run())
-        self.guard.spawn(_RESOURCES, watch(self._shared.load, self.store.refusing, self._clock))
+        self.guard.spawn(_RESOURCES, watch(self.doors.load, self.store.refusing, self._clock))
         self.guard.spawn(_ADVICE, self._adviser.run())
         if not self.settings.queue.read_only:
             self.guard.spawn(_BATCHES, self._batches.run())
@@ -294,19 +271,6 @@ class Server:
             self.guard.spawn(_GRACES, self._batches.purge())
 
     # ------------------------------------------------------------ while it runs
-
-    def not_ready(self) -> Sequence[str]:
-        """What keeps the door shut or delivery from running, most important first."""
-        if self._state:
-            return [self._state]
-        reasons = list(self._switches.reasons())
-        if why := self.store.refusing():
-            reasons.append(f"no mail is taken: {why}")
-        if stalled := self.store.stalled():
-            reasons.append(f"delivery waits: {stalled}")
-        elif self.deliverer.paused:
-            reasons.append("delivery waits: the queue cannot record anything now")
-        return reasons
 
     def reload(self, settings: Settings, tls: Tls | None = None) -> Changes:
         """Apply what can change now, `tls` for its listeners; returns what was applied and what needs a
@@ -316,7 +280,7 @@ class Server:
         waits, so that no mail passes between two of them.
         """
         changes = compare(self.settings, settings)
-        if self._state == _STOPPING:
+        if self._ready.phase is Phase.STOPPING:
             waits = (*changes.applied, *changes.needs_restart)
             return Changes(settings=self.settings, applied=(), needs_restart=waits)
         self.settings = changes.settings
@@ -331,20 +295,11 @@ class Server:
             # Operators' actions, queue and delivery, by settings and advice together.
             lambda: self._advised(self._adviser.advice),
             # Last: what they let in, all the others are ready for.
-            self._reload_doors,
+            lambda: self.doors.reload(self.settings),
         )
         for step in steps:
             step()
         return changes
-
-    def _reload_doors(self) -> None:
-        if self.local is not None:
-            self.local.reload(self.settings)
-        for door, listener in zip(self.doors, self.settings.submit.listeners, strict=True):
-            if door.settings != listener:
-                door.reload(listener.server, listener.ssl)
-            door.assign(self.settings.deliver.zones)
-            door.look_at_files()
 
     def _advised(self, advice: Advice) -> None:
         """Apply this advice and the current settings."""
@@ -354,11 +309,10 @@ class Server:
         self.deliverer.rule(tuple(self.rules.book.rules.values()), self._batches.grace_ms)
         self.deliverer.reload(self.settings.deliver, schedule)
         self.store.reload(schedule, retention_of(self.settings))
-        self._hold(self._held)
+        self.doors.hold(holding_of(self.settings.queue), self._held)
         mode = self.settings.submit.suppression
         refusal = suppressions_of(advice, self._key).refusal if advice.suppressions else None
-        for door in self._all_doors:
-            door.suppress(refusal if mode is Suppressing.REFUSE else None)
+        self.doors.suppress(refusal if mode is Suppressing.REFUSE else None)
         self.deliverer.advise(advice.shapings, refusal if mode is Suppressing.BOUNCE else None)
 
     # ------------------------------------------------------------ stop
@@ -366,12 +320,12 @@ class Server:
     async def stop(self) -> None:
         """Stop everything, in order, also when only some of it was started. A second call has no effect, and
         does not wait."""
-        if self._state == _STOPPING:
+        if self._ready.phase is Phase.STOPPING:
             return
         self._stop_begun = self._clock.monotonic()
-        self._state = _STOPPING
+        self._ready.phase = Phase.STOPPING
         self.guard.stopping()
-        self._log_event("stopping")
+        self._log.say("stopping")
         steps: Sequence[Callable[[], Awaitable[None]]] = (
             # First: no work from elsewhere. What they wait for ends while the next steps last.
             self._stop_sources,
@@ -382,7 +336,7 @@ class Server:
             # Behind the doors: it waits for the answer to its last file.
             self._stop_maildrop,
             # When no session is left that could use what the doors share.
-            self._shared.close,
+            self.doors.close,
             # Behind delivery: its last bounces are reported.
             self._stop_reports,
             # When nothing is left that writes to it.
@@ -398,14 +352,14 @@ class Server:
             await step()
 
     async def _stop_sources(self) -> None:
-        if self.local is not None:
-            self.local.maildrop.stop()
+        if self.doors.maildrop is not None:
+            self.doors.maildrop.stop()
         if self._balance is not None:
             self._balance.close()
         self._companions_end = asyncio.ensure_future(self.guard.end(_COMPANIONS))
 
     async def _stop_mail(self) -> None:
-        doors = [door.stop(GRACE_MS) for door in self._all_doors]
+        doors = [door.stop(GRACE_MS) for door in self.doors.all]
         await self._await_part(MAIL, asyncio.gather(self.deliverer.stop(GRACE_MS), *doors))
 
     async def _stop_maildrop(self) -> None:
@@ -418,7 +372,7 @@ class Server:
         await self.guard.end(REPORTS)
 
     async def _close_queue(self) -> None:
-        self._opened = False
+        self._ready.opened = False
         self._observers.lossy.stop()
         left = STOP_MS - LIMITS[AUDIT] - (self._clock.monotonic() - self._stop_begun)
         await self._await_part(QUEUE, asyncio.gather(self.store.close(), self.guard.ended(_LOSSY)), left)
@@ -438,12 +392,6 @@ class Server:
 
     async def _stop_watches(self) -> None:
         await self.guard.end(_ADVICE, _RESOURCES, _LAG)
-        self._log_event("stopped")
+        self._log.say("stopped")
         self._log.stop()
         await self.guard.ended(_LOG)
-
-    def _log_event(self, event: str, **fields: str | int) -> None:
-        if self._log.threshold <= logging.INFO:
-            at = format_time(self._clock.now())
-            self._log.event(lambda: {"at": at, "level": "info", "event": event, **fields})
-            self._log.flush()

@@ -21,7 +21,6 @@ from mqcd.config.load import Loaded
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError, MqcdError, StoreUnavailable
-from mqcd.core.events import format_time
 from mqcd.daemon.companions.companions import Companions
 from mqcd.daemon.derived import ops_hosts
 from mqcd.daemon.feeds.terms import check_feeds
@@ -254,8 +253,8 @@ class _Shards:
             await pages.listen()
             await commands.serve(control.bind(place_of(self._conf, CONTROL)))
             ops = part.sockets[0][0].getsockname()
-            _log_listening(output, clock, "ops", address=ops[0], port=ops[1])
-            _log_listening(output, clock, "control", address=str(settings.ops.control.path))
+            output.say("listening", name="ops", address=ops[0], port=ops[1])
+            output.say("listening", name="control", address=str(settings.ops.control.path))
             part.say(State.RUNNING)
             await self._until(ended, Companions(settings, part.sockets[1], clock))
         except (ConfigError, OSError) as error:
@@ -274,9 +273,3 @@ class _Shards:
         await ended.wait()
         keeping.cancel()
         await asyncio.wait([keeping])
-
-
-def _log_listening(output: Log, clock: SystemClock, name: str, **fields: str | int) -> None:
-    at = format_time(clock.now())
-    output.event(lambda: {"at": at, "level": "info", "event": "listening", "name": name, **fields})
-    output.flush()

@@ -100,7 +100,7 @@ class Stage:
 
     @property
     def smtp_port(self) -> int:
-        return self.server.doors[0].port
+        return self.server.doors.all[0].port
 
 
 def conf_of(directory: Path) -> Path:

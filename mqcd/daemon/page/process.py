@@ -17,7 +17,6 @@ from pathlib import Path
 
 from mqcd.config.load import Loaded
 from mqcd.core.errors import MqcdError
-from mqcd.core.events import format_time
 from mqcd.daemon.host.loop import run_loop
 from mqcd.daemon.page.terms import bind_page, terms_of
 from mqcd.disk.durable import Disk
@@ -86,9 +85,7 @@ async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.
     for each in sockets:
         each.listen(BACKLOG)
     name = sockets[0].getsockname()
-    fields = {"at": format_time(clock.now()), "level": "info", "event": "listening", "name": "page"}
-    output.event(lambda: {**fields, "address": name[0], "port": name[1]})
-    output.flush()
+    output.say("listening", name="page", address=name[0], port=name[1])
     client = ControlClient(terms.control)
     holders = Holders(terms.page.tokens, clock, Disk())
     access = Access(holders, clock, open_to_all=terms.page.open, secure=terms.secure)

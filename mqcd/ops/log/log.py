@@ -105,6 +105,13 @@ class Log(logging.Handler):
         elif not self._wake.is_set():
             self._wake.set()
 
+    def say(self, event: str, **fields: str | int) -> None:
+        """Write an event of the server itself at once, at level info; as `LogEvent`."""
+        if self.threshold <= logging.INFO:
+            at = format_time(self._clock.now())
+            self.event(lambda: {"at": at, "level": "info", "event": event, **fields})
+            self.flush()
+
     def emit(self, record: logging.LogRecord) -> None:
         """Write a message of `logging` at once. From any thread."""
         fields: dict[str, str | int | bool] = {

@@ -111,7 +111,7 @@ class Running:
 
     async def send(self, *recipients: str, sender: str = "me@here.example") -> None:
         """Send one small message; raises what smtplib raises."""
-        await asyncio.to_thread(submit, self.server.doors[0].port, sender, recipients)
+        await asyncio.to_thread(submit, self.server.doors.all[0].port, sender, recipients)
 
     async def get(self, path: str) -> tuple[int, str]:
         """A page of the ops listener, or of the control socket: status and body."""

@@ -97,7 +97,7 @@ async def test_each_listener_is_reported_with_the_port_that_it_has(tmp_path: Pat
     async with running(tmp_path) as house:
         lines = [line.split(" ", 2)[2] for line in house.log.getvalue().splitlines()]
         assert lines == [
-            f"event=listening name=smtp address=127.0.0.1 port={house.server.doors[0].port}",
+            f"event=listening name=smtp address=127.0.0.1 port={house.server.doors.all[0].port}",
             f"event=listening name=ops address=127.0.0.1 port={house.server.ops_port}",
             f"event=listening name=control address={house.server.settings.ops.control.path}",
             f"event=listening name=sendmail address={house.conf.parent.parent}/var/submit.sock",
@@ -212,11 +212,11 @@ async def test_nobody_is_served_before_it_listens(tmp_path: Path) -> None:
     """What it had root for, it still has by then."""
     server = bare_server(tmp_path)
     await server.bind()
-    for port in (server.doors[0].port, server.ops_port):
+    for port in (server.doors.all[0].port, server.ops_port):
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
     await server.listen()
-    for port in (server.doors[0].port, server.ops_port):
+    for port in (server.doors.all[0].port, server.ops_port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.close()
     await server.stop()
@@ -225,7 +225,7 @@ async def test_nobody_is_served_before_it_listens(tmp_path: Path) -> None:
 async def test_of_two_that_were_bound_to_a_port_one_may_listen(tmp_path: Path) -> None:
     first = bare_server(tmp_path)
     await first.bind()
-    port = first.doors[0].port
+    port = first.doors.all[0].port
     second = bare_server(tmp_path, port=str(port))
     await second.bind()
     await first.listen()

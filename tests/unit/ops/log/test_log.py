@@ -105,6 +105,13 @@ async def test_a_stop_writes_what_waits_and_what_comes_later(log: Log, stream: S
     await log.run()
 
 
+def test_an_event_of_the_server_is_of_level_info(log: Log, stream: Stream) -> None:
+    log.say("listening", name="ops", port=1)
+    log.reload(LogSettings(level=LogLevel.WARNING))
+    log.say("ready")
+    assert stream.lines() == [f"at={AT} level=info event=listening name=ops port=1"]
+
+
 async def test_of_a_burst_the_oldest_do_not_wait(log: Log, stream: Stream) -> None:
     for n in range(MAX_WAITING):
         log.event(partial(numbered, n))

@@ -28,7 +28,7 @@ class Rig:
         self.clock = FakeClock()
         self.logged: list[dict[str, Any]] = []
         server = house.server
-        self.tracing = Tracing(server.doors, server.deliverer, self.clock, self._log)
+        self.tracing = Tracing(server.doors.listeners, server.deliverer, self.clock, self._log)
 
     def _log(self, event: str, **fields: Any) -> None:
         self.logged.append({"event": event, **fields})
@@ -41,7 +41,7 @@ class Rig:
 
     def session(self, lines: int) -> None:
         """A session that says so much, and names what is sought."""
-        tap = self.house.server.doors[0].traces.tap(Side.IN, "s-1", "smtp", ("192.0.2.1",))
+        tap = self.house.server.doors.all[0].traces.tap(Side.IN, "s-1", "smtp", ("192.0.2.1",))
         assert tap is not None
         tap.names("c@d.example")
         for _ in range(lines):
@@ -71,7 +71,7 @@ async def test_as_many_as_may_be_are_on(rig: Rig) -> None:
         rig.tracing.trace(ASKED, {"q": "c@d.example"})
     for answer in answers:
         await close(answer)
-    assert not rig.house.server.doors[0].traces
+    assert not rig.house.server.doors.all[0].traces
     assert rig.logged[0] == {"event": "trace", "sought": "c@d.example", "by": "uid:7", "for_ms": 600_000}
 
 
@@ -82,7 +82,7 @@ async def test_it_ends_with_its_lines(rig: Rig) -> None:
     assert await part(answer) == [{"event": "ended", "reason": "limit"}]
     with pytest.raises(StopAsyncIteration):
         await part(answer)
-    assert not rig.house.server.doors[0].traces
+    assert not rig.house.server.doors.all[0].traces
 
 
 async def test_it_ends_with_its_time(rig: Rig) -> None:
