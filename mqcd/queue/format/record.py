@@ -63,6 +63,7 @@ class Fields(NamedTuple):
 
 
 FIELDS = len(Fields._fields)
+_USUAL_BARS = {FIELDS - 1}
 _at = Fields._fields.index
 _QID, _AREA, _DUE, _SIZE = _at("qid"), _at("area"), _at("due"), _at("size")
 _ADDRESS, _AMENDED, _RECEIVED = _at("address"), _at("amended"), _at("received")
@@ -100,6 +101,8 @@ _NO_CHANGE = "", "", ""
 _BODY_OF = {word: pair for pair, word in _BODIES.items()}
 _HOLD, _PRIORITY = "HOLDUNTIL=", "MT-PRIORITY="
 _crc32 = zlib.crc32
+_small = lru_cache(maxsize=1024)(int)
+"""The number of a text that most lines have in common; it takes half as long as `int`."""
 
 
 def escape(text: str) -> str:
@@ -205,15 +208,19 @@ def sound_all(lines: Sequence[bytes]) -> Sequence[str | None]:
     """
     bodies = [line[:-8] for line in lines]
     sums = struct.pack(f">{len(bodies)}I", *map(_crc32, bodies)).hex().encode()
-    if sums == b"".join([line[-8:] for line in lines]) and all(map(_looks_usual, lines)):
+    if sums == b"".join([line[-8:] for line in lines]) and _look_usual(lines):
         with suppress(UnicodeDecodeError):
             return [body.decode() for body in bodies]
     return [_sound_text(line) for line in lines]
 
 
-def _looks_usual(line: bytes) -> bool:
-    """Whether a line is `sound` at first glance, if its checksum fits."""
-    return len(line) < MAX_LINE and line.count(b"|") == FIELDS - 1 and _usual_head(line) is not None
+def _look_usual(lines: Sequence[bytes]) -> bool:
+    """Whether all lines are `sound` at first glance, if their checksums fit."""
+    return (
+        max(map(len, lines), default=0) < MAX_LINE
+        and all(map(_usual_head, lines))
+        and {line.count(b"|") for line in lines} <= _USUAL_BARS
+    )
 
 
 def _sound_text(line: bytes) -> str | None:
@@ -284,9 +291,9 @@ def parse(text: str) -> Recipient:
         draft.qid = int(qid)
         draft.due = int(due)
         draft.size = int(size)
-        draft.attempts = int(attempts)
-        draft.unknowns = int(unknowns)
-        draft.code = int(code)
+        draft.attempts = _small(attempts)
+        draft.unknowns = _small(unknowns)
+        draft.code = _small(code)
     except (ValueError, KeyError) as error:
         raise _impossible(text) from error
     if "%" in text:
@@ -305,10 +312,12 @@ def parse(text: str) -> Recipient:
 @lru_cache(maxsize=1024)
 def _envelope(spid: str, part: str) -> Envelope:
     draft: Any = Envelope.__new__(Envelope)
-    received, origin, body, *words, nothing = part.split("|")
-    zone, listener, client, user, tls, dsn, labels, sender = map(unescape, words) if "%" in part else words
+    received, origin, body, zone, listener, client, user, tls, dsn, labels, sender, nothing = part.split("|")
     if nothing:
         raise ValueError("a field too many")
+    if "%" in part:
+        words = zone, listener, client, user, tls, dsn, labels, sender
+        zone, listener, client, user, tls, dsn, labels, sender = map(unescape, words)
     draft.spid = int(spid, 16)
     draft.received = int(received)
     draft.origin = ORIGIN_OF[origin]

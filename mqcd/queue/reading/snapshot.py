@@ -257,7 +257,8 @@ class Snapshot:
 
 def item_of(text: str, begun: bool) -> Item:
     """What a record's text says. Raises DecodeError."""
-    return Item(parse(text), begun)
+    # As Item(...), without a call in between: a scan makes one for each record.
+    return tuple.__new__(Item, (parse(text), begun))
 
 
 def _add(total: list[int], records: int, octets: int, received: int) -> None:
