@@ -66,7 +66,12 @@ class Arrived:
     sequences: Runs
     """As `Commit.sequences`, these files included."""
     repeated: bool
-    """Whether ids came twice: then recipients must be made of `events`, not of what tasks made of files."""
+    """Whether ids came twice: then recipients are made of `events`, and there are no `ended` and `states`,
+    for tasks made these before the repeated events were taken out."""
+    ended: list[str]
+    """Staged files of recipients whose whole life was in what one task read."""
+    states: list[str]
+    """Staged files of what came in of other recipients, to be folded with what is known of them."""
     last_hour: int
     """As `Commit.last_hour`: never later than now, whatever a clock said."""
 
@@ -95,7 +100,8 @@ def _summed(work: Work, found: Sequence[Row]) -> Arrived:
     damaged = sum(file["damaged"] for file in files)
     sequences = dict(work.last.sequences)
     doubts = [_may_repeat(name, each, sequences) for name, each in series]
-    if any(doubts):
+    repeated = any(doubts)
+    if repeated:
         _take_out_repeated(work)
         events, damaged = work.came("events").count(), work.came("damaged").count()
     hours = sorted({hour for _, each in series for hour in each["hours"]})
@@ -106,7 +112,9 @@ def _summed(work: Work, found: Sequence[Row]) -> Arrived:
         hours=hours,
         days=sorted({day for task in found for day in task["days"]}),
         sequences=sequences,
-        repeated=any(doubts),
+        repeated=repeated,
+        ended=[] if repeated else work.staging.came("recipients"),
+        states=[] if repeated else work.staging.states(),
         last_hour=min(max(work.last.last_hour, *hours, 0), work.now // HOUR_MS),
     )
 

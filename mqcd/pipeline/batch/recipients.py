@@ -24,12 +24,13 @@ both files hold:
     done 17: A delivered                           A delivered                 done 17
     done 17: B removed            B restored       B waits                     open 17
 
-The commit removes the files that were read; files that this batch has written itself go at once.
+`write_recipients` is given the files of the table before the batch and returns those after it: what each
+step has read it leaves out, what it has written it puts in. The commit removes the former ones that are
+missing in the latter; files that this batch has written itself go at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import date, timedelta
 from urllib.parse import unquote, urlsplit
 
@@ -38,7 +39,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.arrival import Arrived
-from mqcd.pipeline.batch.work import Work
+from mqcd.pipeline.batch.work import RecipientFiles, Work
 from mqcd.pipeline.sources.schema import spark_schema
 from mqcd.pipeline.store.layout import AGED, DONE, OPEN, day_of, is_state
 from mqcd.pipeline.tables.folding import LIFE, STATE
@@ -50,67 +51,68 @@ _OPEN_FOR = timedelta(days=7)
 do so for ever, because files with their other events do not exist any more."""
 
 
-def open_files(work: Work) -> list[str]:
-    """Files of recipients that were open before this batch."""
-    return [file for file in work.store.files("recipients") if is_state(file, OPEN)]
+def open_files(files: RecipientFiles) -> RecipientFiles:
+    """Those of recipients that were open when they were written."""
+    return files.where(lambda path: is_state(path, OPEN))
 
 
-def write_recipients(work: Work, arrived: Arrived) -> None:
+def write_recipients(work: Work, arrived: Arrived, before: RecipientFiles) -> RecipientFiles:
     """Write the recipients that the batch is about, and all that were open, anew."""
     aged = frames.EPOCH + timedelta(hours=arrived.last_hour) - _OPEN_FOR
+    days = set(arrived.days)
+    known = before.where(lambda path: is_state(path, OPEN) or (is_state(path, AGED) and day_of(path) in days))
+    after = RecipientFiles(committed=before.without(known).committed, staged=arrived.ended)
     rows = _new_states(work, arrived)
-    known = open_files(work)
-    known += [file for file in work.store.files("recipients", arrived.days) if is_state(file, AGED)]
     if known:
         # Also without new states: known ones may be the earlier part of a life that this batch completes.
-        states = work.read("recipients", known).select(*STATE.names)
+        states = work.recipients(known).select(*STATE.names)
         rows = states if rows is None else rows.unionByName(states)
-        work.remove(known)
     if rows is None:
-        return
-    strangers = _merge(work, together(rows), aged)
-    if strangers:
-        _revise(work, strangers, aged)
+        return after
+    merged, strangers = _merge(work, together(rows), aged)
+    after = after.adding(merged)
+    return _revise(work, after, strangers, aged) if strangers else after
 
 
 def _new_states(work: Work, arrived: Arrived) -> DataFrame | None:
     """What came in that is to be folded with what was known."""
     if arrived.repeated:
         return of_events(work.came("events"))
-    files = work.staging.states()
-    return frames.reader(work.spark).schema(spark_schema(STATE)).parquet(*files) if files else None
+    if not arrived.states:
+        return None
+    return frames.reader(work.spark).schema(spark_schema(STATE)).parquet(*arrived.states)
 
 
-def _merge(work: Work, rows: DataFrame, aged: date) -> set[str]:
-    """Have tasks fold rows and write recipients. Gives the days of the strangers among them: also of those
-    that are still open, and were accepted before the day `aged`."""
+def _merge(work: Work, rows: DataFrame, aged: date) -> tuple[list[str], set[str]]:
+    """Have tasks fold rows and write recipients. Gives the files, and the days of the strangers in them: also
+    of those that are still open, and were accepted before the day `aged`."""
     found = rows.mapInArrow(merging(work.staging.path, aged), MERGED_DDL).collect()
-    work.staging.publish(part for task in found for part in task["parts"])
-    return {day for task in found for day in task["strangers"]}
+    merged = work.staging.publish(part for task in found for part in task["parts"])
+    return merged, {day for task in found for day in task["strangers"]}
 
 
-def _revise(work: Work, days: set[str], aged: date) -> None:
+def _revise(work: Work, files: RecipientFiles, days: set[str], aged: date) -> RecipientFiles:
     """Fold the strangers of these days with what done and aged files hold of them; write both anew."""
-    staged = work.staging.came("recipients")
-    fresh = [path for path in staged if not is_state(path, DONE)]
+    fresh = RecipientFiles(staged=[path for path in files.staged if not is_state(path, DONE)])
     strange = (F.col("accepts") == 0) | (F.col("day") < F.lit(aged))
     lives = work.recipients(fresh).where(strange).select(*LIFE)
-    finished = [path for path in work.staying("recipients", days) if not is_state(path, OPEN)]
-    finished += [path for path in staged if is_state(path, DONE) and day_of(path) in days]
+    finished = files.without(fresh).where(lambda path: day_of(path) in days)
     touched = _holding(work, finished, lives)
     if not touched:
-        return
+        return files
     rows = work.recipients(touched).select(*STATE.names)
     theirs = rows.join(lives, list(LIFE), "left_semi")
     others = rows.join(lives, list(LIFE), "left_anti")
     both = together(theirs.unionByName(work.recipients(fresh).select(*STATE.names)))
-    _merge(work, both.unionByName(others), aged)
-    work.remove([*touched, *fresh])
+    merged, _ = _merge(work, both.unionByName(others), aged)
+    work.staging.discard([*touched.staged, *fresh.staged])
+    return files.without(touched).without(fresh).adding(merged)
 
 
-def _holding(work: Work, files: Iterable[str], lives: DataFrame) -> list[str]:
+def _holding(work: Work, files: RecipientFiles, lives: DataFrame) -> RecipientFiles:
     """Those files that have a row of one of these recipients."""
     rows = work.recipients(files).select(*LIFE, F.input_file_name().alias("uri"))
     hits = rows.join(lives, list(LIFE), "left_semi").select("uri").distinct().collect()
     # Spark names them `file:/...` or `file:///...`.
-    return [unquote(urlsplit(row["uri"]).path) for row in hits]
+    paths = {unquote(urlsplit(row["uri"]).path) for row in hits}
+    return files.where(paths.__contains__)

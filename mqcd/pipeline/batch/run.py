@@ -11,6 +11,9 @@ What a batch (`take`) does, step by step, below the lock of `Store.writing`:
     small files                are put together
     commit                     all of it becomes part of the tables, or none  `store`
 
+Each step returns the committed files that it replaces, and the commit removes these; the files of recipients
+are handed from step to step, as the batch leaves them.
+
 What a batch costs depends on the batch and on what is open, not on the history.
 """
 
@@ -30,11 +33,11 @@ from mqcd.core.progress import Progress, no_progress
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.arrival import Arrived, arrive
 from mqcd.pipeline.batch.recipients import open_files, write_recipients
-from mqcd.pipeline.batch.work import Work, sizes
+from mqcd.pipeline.batch.work import RecipientFiles, Work, sizes
 from mqcd.pipeline.sources.schema import NEVER
 from mqcd.pipeline.sources.segments import EventFile, closed_files, joined, without
 from mqcd.pipeline.spark.session import little_work
-from mqcd.pipeline.store.layout import DONE, day_of, is_state
+from mqcd.pipeline.store.layout import DONE, below, day_of, is_state
 from mqcd.pipeline.store.store import Commit, Store
 from mqcd.pipeline.tables.ledger import ledger
 from mqcd.pipeline.tables.queue_age import MOST, queue_age
@@ -46,7 +49,6 @@ NOTHING: Mapping[str, int] = MappingProxyType({"files": 0, "events": 0, "damaged
 _STEPS = 5 + len(frames.HOURLY)
 _LITTLE, _LITTLE_OPEN = 300_000, 16 << 20
 """Events of a batch, and octets of open recipients, up to which it is little work."""
-_ADDED_TO = ("events", "damaged", "recipients")
 _SMALL = 16 << 20
 """Octets of a file below which it is small."""
 
@@ -70,18 +72,21 @@ def take(
     def step(name: str) -> None:
         progress(name, next(done), _STEPS)
 
+    recipients = before = RecipientFiles(committed=store.files("recipients"))
+    replaced: list[str] = []
     if arrived.events:
-        little = is_little(arrived.events, sizes(open_files(work)))
+        little = is_little(arrived.events, sizes(open_files(before).committed))
         with little_work(spark) if little else nullcontext():
-            _write_tables(work, arrived, step)
+            recipients, replaced = _write_tables(work, arrived, before, step)
     step("joining small files")
-    _join_small_files(work, {*arrived.days, *frames.days_of(arrived.hours), NEVER})
+    replaced += before.without(recipients).committed
+    replaced += _join_small_files(work, recipients, {*arrived.days, *frames.days_of(arrived.hours), NEVER})
     commit = Commit(
         batch=work.number,
         taken=joined(last.taken, arrived.files),
         sequences=arrived.sequences,
         move=list(work.staging.moves()),
-        remove=work.replaced,
+        remove=below(store.root, replaced),
         last_hour=arrived.last_hour,
         counts={"files": len(arrived.files), "events": arrived.events, "damaged": arrived.damaged},
     )
@@ -90,31 +95,40 @@ def take(
     return commit
 
 
-def _write_tables(work: Work, arrived: Arrived, step: Step) -> None:
+def _write_tables(
+    work: Work, arrived: Arrived, before: RecipientFiles, step: Step
+) -> tuple[RecipientFiles, list[str]]:
     """All but `events` and `damaged`, in two rows side by side: planning the jobs of a small batch keeps one
-    processor busy for longer than their tasks do."""
+    processor busy for longer than their tasks do.
 
-    def of_recipients() -> None:
+    Gives the files of recipients as the batch leaves them, and of other tables the committed files that it
+    replaces.
+    """
+
+    def of_recipients() -> tuple[RecipientFiles, list[str]]:
         step("recipients")
-        write_recipients(work, arrived)
+        recipients = write_recipients(work, arrived, before)
         step("ledger")
-        _write_ledger(work, arrived)
+        replaced = _write_ledger(work, arrived, recipients)
         step("queue_age")
-        _write_queue_age(work, arrived)
+        return recipients, replaced + _write_queue_age(work, arrived, recipients)
 
-    def of_events() -> None:
+    def of_events() -> list[str]:
         events = _touched_events(work, arrived)
         refused = refusals(events).persist()
+        replaced: list[str] = []
         try:
             for table, rows_of in frames.HOURLY.items():
                 step(table)
-                _write_hourly(work, arrived, table, rows_of(events, refused))
+                replaced += _write_hourly(work, arrived, table, rows_of(events, refused))
         finally:
             refused.unpersist()
+        return replaced
 
     with ThreadPoolExecutor() as threads:
-        for job in [threads.submit(of_recipients), threads.submit(of_events)]:
-            job.result()
+        lives, hours = threads.submit(of_recipients), threads.submit(of_events)
+        recipients, replaced = lives.result()
+        return recipients, replaced + hours.result()
 
 
 def is_little(events: int, open_octets: int) -> bool:
@@ -132,55 +146,58 @@ def _touched_events(work: Work, arrived: Arrived) -> DataFrame:
     return known.where(hour.isin(arrived.hours)).unionByName(work.came("events"))
 
 
-def _write_hourly(work: Work, arrived: Arrived, table: str, rows: DataFrame) -> None:
+def _write_hourly(work: Work, arrived: Arrived, table: str, rows: DataFrame) -> list[str]:
     """Replace the hours of one table of `frames.HOURLY`."""
     hours = [hour * HOUR_MS for hour in arrived.hours]
-    work.replace(table, rows, ~F.unix_millis("hour").isin(hours), frames.days_of(arrived.hours))
+    return work.replace(table, rows, ~F.unix_millis("hour").isin(hours), frames.days_of(arrived.hours))
 
 
-def _write_ledger(work: Work, arrived: Arrived) -> None:
+def _write_ledger(work: Work, arrived: Arrived, recipients: RecipientFiles) -> list[str]:
     """Replace the days of acceptance that the batch is about."""
-    files = [*work.staying("recipients", arrived.days), *work.staging.came("recipients")]
-    rows = work.recipients(files).where(F.col("day").cast("string").isin(arrived.days))
-    work.replace("ledger", ledger(rows), F.lit(False), arrived.days)
+    days = set(arrived.days)
+    rows = work.recipients(recipients.where(lambda path: day_of(path) in days))
+    return work.replace("ledger", ledger(rows), F.lit(False), arrived.days)
 
 
-def _write_queue_age(work: Work, arrived: Arrived) -> None:
+def _write_queue_age(work: Work, arrived: Arrived, recipients: RecipientFiles) -> list[str]:
     """Replace all hours from the first that the batch has events of, or from the last one known."""
     first, last = min(arrived.hours[0], arrived.last_hour), arrived.last_hour
     if work.last.last_hour:
         # Mail waited through hours without events as well, and the last hour may have been counted amid it.
         first = min(first, work.last.last_hour)
     before = F.unix_millis("hour") < F.lit(first * HOUR_MS)
-    rows = queue_age(_waited(work, first), first, last, work.now)
+    rows = queue_age(_waited(work, recipients, first), first, last, work.now)
     days = frames.days_of(range(first, last + 1))
     later = {day for day in map(day_of, work.store.files("queue_age")) if day > days[-1]}
-    work.replace("queue_age", rows, before, [*days, *sorted(later)])
+    return work.replace("queue_age", rows, before, [*days, *sorted(later)])
 
 
-def _waited(work: Work, first: int) -> DataFrame:
+def _waited(work: Work, recipients: RecipientFiles, first: int) -> DataFrame:
     """Recipients that may have waited in that hour or later. Most of the history ended before: its files are
     left out by day, its rows by Parquet's statistics."""
     (since,) = frames.days_of([first - MOST - 24])
-    files = [file for file in work.staying("recipients") if day_of(file) >= since or not is_state(file, DONE)]
+    files = recipients.where(lambda path: day_of(path) >= since or not is_state(path, DONE))
     ended = F.col("ended")
     late = ended.isNull() | (ended >= F.timestamp_millis(F.lit(first * HOUR_MS)))
-    return work.recipients([*files, *work.staging.came("recipients")]).where(late)
+    return work.recipients(files).where(late)
 
 
-def _join_small_files(work: Work, days: set[str]) -> None:
-    """Of tables that are only added to: where one of these days has many small files, make one of them."""
-    for table in _ADDED_TO:
+def _join_small_files(work: Work, recipients: RecipientFiles, days: set[str]) -> list[str]:
+    """Of files that are only added to: where one of these days has many small ones, make one of them."""
+    # Open recipients are written anew anyway, and their files keep their names.
+    done = [path for path in recipients.committed if day_of(path) in days and is_state(path, DONE)]
+    added = {table: work.store.files(table, days) for table in ("events", "damaged")} | {"recipients": done}
+    replaced: list[str] = []
+    for table, paths in added.items():
         small: dict[str, list[str]] = {}
-        for path in work.staying(table, days):
-            # Open recipients are written anew anyway, and their files keep their names.
-            added = table != "recipients" or is_state(path, DONE)
-            if added and Path(path).stat().st_size < _SMALL:
+        for path in paths:
+            if Path(path).stat().st_size < _SMALL:
                 small.setdefault(day_of(path), []).append(path)
         files = [file for each in small.values() if len(each) >= work.store.many for file in each]
         if files:
             frames.write(work.read(table, files), work.staging.whole(table))
-            work.remove(files)
+            replaced += files
+    return replaced
 
 
 def run(

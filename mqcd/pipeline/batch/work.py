@@ -1,20 +1,48 @@
-"""One batch in hand: what it reads of the tables, what it has made, and which files it replaces."""
+"""One batch in hand: what it reads of the tables, and how it writes some days of one anew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from mqcd.pipeline import frames
-from mqcd.pipeline.store.layout import below
 from mqcd.pipeline.store.store import Commit, Store
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipientFiles:
+    """Files of the table `recipients`, by path."""
+
+    committed: Sequence[str] = ()
+    """Of batches before this one."""
+    staged: Sequence[str] = ()
+    """Made by this batch."""
+
+    def where(self, wanted: Callable[[str], bool]) -> RecipientFiles:
+        """Those that are wanted."""
+        return RecipientFiles(
+            committed=list(filter(wanted, self.committed)), staged=list(filter(wanted, self.staged))
+        )
+
+    def without(self, others: RecipientFiles) -> RecipientFiles:
+        """Those that are none of the others."""
+        left_out = {*others.committed, *others.staged}
+        return self.where(lambda path: path not in left_out)
+
+    def adding(self, made: Sequence[str]) -> RecipientFiles:
+        """With further ones that this batch has made."""
+        return RecipientFiles(committed=self.committed, staged=[*self.staged, *made])
+
+    def __bool__(self) -> bool:
+        return bool(self.committed or self.staged)
+
+
 class Work:
-    """The tables as they are, and as this batch will leave them."""
+    """The tables as they are, and the staging directory of this batch."""
 
     def __init__(self, spark: SparkSession, store: Store, last: Commit, now: int) -> None:
         """`last` is the commit before it; `now`, ms, is the moment that tables of the present describe."""
@@ -24,8 +52,6 @@ class Work:
         self.now = now
         self.number = last.batch + 1
         self.staging = store.staging(self.number)
-        self.replaced: list[str] = []
-        """Paths below the root of files that the commit removes."""
 
     def schema(self, table: str) -> StructType:
         return frames.schema_of(self.spark, table)
@@ -41,35 +67,19 @@ class Work:
     def _staged(self, table: str, files: list[str]) -> DataFrame:
         return frames.read_files(self.spark, self.staging.incoming(table), files, self.schema(table))
 
-    def recipients(self, files: Iterable[str]) -> DataFrame:
-        """Recipients in files of this batch and of others. Spark must read the two trees one by one."""
-        wanted, made = set(files), set(self.staging.came("recipients"))
-        ours = self._staged("recipients", sorted(wanted & made))
-        return ours.unionByName(self.read("recipients", sorted(wanted - made)))
+    def recipients(self, files: RecipientFiles) -> DataFrame:
+        """Recipients in files. Spark must read the two trees one by one."""
+        ours = self._staged("recipients", list(files.staged))
+        return ours.unionByName(self.read("recipients", list(files.committed)))
 
-    def staying(self, table: str, days: Iterable[str] | None = None) -> list[str]:
-        """Committed files of a table that this batch does not replace, so far."""
-        gone = set(self.replaced)
-        files = self.store.files(table, days)
-        return [
-            file for file, name in zip(files, below(self.store.root, files), strict=True) if name not in gone
-        ]
-
-    def remove(self, files: Iterable[str]) -> None:
-        """Leave files out of the tables: staged ones go at once, committed ones by the commit."""
-        for file in files:
-            if Path(file).is_relative_to(self.staging.path):
-                Path(file).unlink()
-            else:
-                self.replaced += below(self.store.root, [file])
-
-    def replace(self, table: str, rows: DataFrame, keep: Column, days: Iterable[str]) -> None:
-        """Write some days of a table anew: `rows`, and known rows that match `keep`."""
+    def replace(self, table: str, rows: DataFrame, keep: Column, days: Iterable[str]) -> list[str]:
+        """Write some days of a table anew: `rows`, and known rows that match `keep`. Gives the committed
+        files that this replaces."""
         files = self.store.files(table, days)
         if files:
             rows = rows.unionByName(self.read(table, files).where(keep))
         frames.write(rows, self.staging.anew(table))
-        self.remove(files)
+        return files
 
 
 def sizes(files: Iterable[str]) -> int:

@@ -88,10 +88,15 @@ class Staging:
         """The directory of a table's rows as they came in."""
         return self.path / _IN / f"{INTO}={table}"
 
-    def publish(self, parts: Iterable[str]) -> None:
-        """Give files of tasks their final names, now that the tasks are known to have ended."""
-        for path in map(Path, parts):
-            path.rename(path.with_suffix(".parquet"))
+    def publish(self, parts: Iterable[str]) -> list[str]:
+        """Give files of tasks their final names, which it returns, now that the tasks are known to have
+        ended."""
+        return [str(path.rename(path.with_suffix(".parquet"))) for path in map(Path, parts)]
+
+    def discard(self, files: Iterable[str]) -> None:
+        """Remove staged files that others have taken the place of."""
+        for path in files:
+            Path(path).unlink()
 
     def came(self, table: str) -> list[str]:
         """Files of a table's rows as they came in."""
