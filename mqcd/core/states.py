@@ -18,7 +18,7 @@ def following(
 ) -> Following:
     """The state that follows, of a table by event and state, or by state and event. Raises IllegalTransition
     where it has none; its text names `of`."""
-    found = table[row].get(column)
-    if found is None:
-        raise IllegalTransition(f"{of}: nothing follows on {row.name} and {column.name}")
-    return found
+    try:
+        return table[row][column]
+    except KeyError:
+        raise IllegalTransition(f"{of}: nothing follows on {row.name} and {column.name}") from None

@@ -117,7 +117,7 @@ def scrape(mail: Mail, destinations: int, now: int) -> None:
     table = lanes_with_mail(destinations, now)
 
     def delivery(sites: object) -> DeliveryFigures:
-        figures = gauge(table.lanes(), [], breakdown.sites)
+        figures = gauge(table.lanes(), [], breakdown.sites.names)
         stuck = sum(each.recipients for each in watchdog.lanes(table.lanes(), now, HOUR))
         return DeliveryFigures(
             lanes=figures.lanes,

@@ -73,7 +73,8 @@ def lanes(every: Iterable[Lane], now: int, patience: int) -> Iterator[Stuck]:
     """Lanes where a first job, of any priority, has waited too long; all that wait as long count."""
     for lane in every:
         jobs = lane.queue.jobs
-        if jobs.row and now - jobs.since > patience:
+        # As most have one priority, and there are many lanes, its first job is looked at here.
+        if jobs.row and now - (jobs.since if jobs.others else jobs.row[0].since) > patience:
             late = [job for job in jobs if now - job.since > patience]
             yield Stuck(
                 kind=Kind.LANE,

@@ -430,7 +430,8 @@ class LaneTable:
     # ------------------------------------------------------------ inside
 
     def _take(self, lane: Lane, now: int) -> Job | None:
-        return self._throttle.take(lane, now) if self._throttle.governs(lane) else lane.queue.take()
+        governed = self._throttle.senders or lane.queue.limits
+        return self._throttle.take(lane, now) if governed else lane.queue.take()
 
     def _forget(self, lane: Lane) -> None:
         lane.on(Event.FORGET)

@@ -54,6 +54,8 @@ class Slots:
         self._turns = turns
         self.taken = 0
         """Open or being opened."""
+        self.full = False
+        """Whether these are all that there may be."""
         self.idle = 0
         """Connections that are open and without work."""
         self.doubted = 0
@@ -69,25 +71,25 @@ class Slots:
         """Set the number of connections; held lanes are released."""
         self._most = most
         self._doubted_most, self._new_most = divide(most)
+        self._take(0)
         for lane in (*self._held, *self._held_new):
             self.release(lane)
-
-    @property
-    def full(self) -> bool:
-        """Whether all connections are in use."""
-        return 0 < self._most <= self.taken
 
     def opened(self, lane: Lane) -> None:
         """Count one more connection of a lane."""
         lane.connections += 1
-        self.taken += 1
+        self._take(1)
         self.doubted += lane.doubted
 
     def closed(self, lane: Lane) -> None:
         """Count one less connection of a lane."""
         lane.connections -= 1
-        self.taken -= 1
+        self._take(-1)
         self.doubted -= lane.doubted
+
+    def _take(self, more: int) -> None:
+        self.taken += more
+        self.full = 0 < self._most <= self.taken
 
     def start(self, lane: Lane, now: int) -> bool:
         """A lane has work for a connection; whether that is an idle one. If not it has one more."""

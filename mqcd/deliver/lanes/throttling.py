@@ -176,10 +176,6 @@ class Throttle:
         """The limit of a recipient's sender."""
         return self._rates.of_sender(recipient.envelope.sender) if self.senders else None
 
-    def governs(self, lane: Lane) -> bool:
-        """Whether any rate may count a lane's mail: then only `take` gives its jobs."""
-        return self.senders or bool(lane.queue.limits)
-
     def lines(self) -> list[list[Job]]:
         """The jobs that wait for their senders' tokens, by sender, in order."""
         return [[job for _, job in line] for line in self._aside.values()]
@@ -189,7 +185,8 @@ class Throttle:
         return lane.hop.policy.zone in self._rates.zones
 
     def take(self, lane: Lane, now: int) -> Job | None:
-        """The lane's next job, charged to its limits; None: it has to wait, or has none."""
+        """The next job of a lane whose mail some rate may count, charged to its limits; None: it has to wait,
+        or has none."""
         queue = lane.queue
         while queue.waiting and lane.asleep <= now:
             job = queue.jobs.first

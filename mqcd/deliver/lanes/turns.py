@@ -78,7 +78,8 @@ class Turns:
         if lane.standing is not _OUT or not lane.queue.waiting:
             return
         lane.move(_JOIN)
-        zone = self.zone(lane.hop.policy.zone)
+        name = lane.hop.policy.zone
+        zone = self._zones.get(name) or self.zone(name)
         zone.push(lane)
         if not zone.in_line and not zone.asleep:
             zone.in_line = True

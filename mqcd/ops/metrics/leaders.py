@@ -21,7 +21,7 @@ at most the true one, and an event costs the same however many names there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Generic, TypeVar
 
 ENTRY = 10
@@ -74,8 +74,10 @@ class Leaders(Generic[Kept]):
         place.volume += 1
         return place.kept
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._places
+    @property
+    def names(self) -> Collection[str]:
+        """Those that have a place now."""
+        return self._places.keys()
 
     @property
     def remembered(self) -> int:

@@ -171,7 +171,7 @@ class Metrics(Collector):
         if breakdown is not None:
             breakdown.sites.tick(now)
             values |= by_label(breakdown)
-            sites = breakdown.sites
+            sites = breakdown.sites.names
         if self._delivery is not None:
             figures = self._delivery(sites)
             values |= _of_delivery(figures)

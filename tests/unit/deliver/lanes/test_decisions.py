@@ -88,7 +88,9 @@ def test_a_lane_at_its_turn(
     jobs: int, prepare: Callable[[Lane], None], taken: int, single: bool, turn: Turn
 ) -> None:
     slots, lane = Slots(Turns(), 8), lane_with(jobs)
-    slots.taken = slots.doubted = taken
+    others = Lane(PLACES["b"])
+    for _ in range(taken):
+        slots.opened(others)
     prepare(lane)
     before = of(lane)
     assert at_turn(lane, slots, 0, ACTIVE_SET, single) is turn
