@@ -180,7 +180,8 @@ class Evacuator:
             log.error(text, segment.number, written.bad)
         file = None
         if written.file is not None:
-            file = await in_thread(shard.executor, index.open_file, written.file, written.merged)
+            opened = (written.file, written.merged, task.records)
+            file = await in_thread(shard.executor, index.open_file, *opened)
         return _MovedKeys(taken, file, tuple(dict.fromkeys((*ended, *written.merged))))
 
     async def _commit(self, segment: Segment, copied: jobs.Evacuated, keys: _MovedKeys) -> _Committed:

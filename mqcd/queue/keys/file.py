@@ -59,6 +59,11 @@ class Written:
     """Records that did not check, and were left out."""
 
 
+def prints_of(records: bytes) -> bytes:
+    """Of each record the four octets of its name that memory holds."""
+    return memoryview(records).cast("I")[NAME_OCTETS // _PRINT - 1 :: RECORD // _PRINT].tobytes()
+
+
 def to_merge(files: Sequence[KeyFile], new: int) -> list[KeyFile]:
     """Which files are rewritten together with so many new keys; `files` from the oldest on. Pure."""
     chosen: list[KeyFile] = []
@@ -125,7 +130,7 @@ class OpenFile:
             start, end = HEADER, HEADER + records * RECORD
             while start < end:
                 data = disk.pread(fd, min(end - start, RECORD << 13), start)
-                made += memoryview(data).cast("I")[NAME_OCTETS // _PRINT - 1 :: RECORD // _PRINT].tobytes()
+                made += prints_of(data)
                 start += len(data)
         except BaseException:
             disk.close(fd)

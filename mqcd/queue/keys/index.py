@@ -18,7 +18,7 @@ from mqcd.core.model import Key
 from mqcd.core.queueing.idempotency import Used
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.format import keys
-from mqcd.queue.keys.file import OpenFile, to_merge
+from mqcd.queue.keys.file import OpenFile, prints_of, to_merge
 from mqcd.queue.keys.filter import Filter
 from mqcd.queue.keys.live import LiveKeys, Taken
 from mqcd.queue.keys.turns import Turn, take_turn
@@ -113,13 +113,15 @@ class Keys:
                 text = describe(error) if isinstance(error, OSError) else f"{state.name}: {error}"
                 log.error("%d idempotency keys are forgotten: %s; run `mqcd fsck`", state.records, text)
 
-    def open_file(self, state: KeyFile, instead: Sequence[str] = ()) -> OpenFile:
+    def open_file(self, state: KeyFile, instead: Sequence[str] = (), new: bytes | None = None) -> OpenFile:
         """One file, with its prints where there is room; `instead` of others. Blocks.
 
-        Raises OSError, DecodeError.
+        `new`: the records whose names no older file has, None = all. The filter knows the others already, and
+        forgets them only when they are too old for any file. Raises OSError, DecodeError.
         """
         file = OpenFile.open(self._disk, self._queue_root, state)
-        self._filed.add(memoryview(file.prints).cast("I"), state.newest)
+        names = file.prints if new is None else prints_of(new)
+        self._filed.add(memoryview(names).cast("I"), state.newest)
         held = sum(len(each.prints) for each in self._files if each.state.name not in instead)
         if held + len(file.prints) > self._room:
             file.prints = b""
