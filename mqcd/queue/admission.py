@@ -23,7 +23,8 @@ from mqcd.queue.checkpoint.checkpointer import Checkpointer
 from mqcd.queue.disk.space import Space
 from mqcd.queue.keys.turns import Turn, once
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.accept import Acceptance, Staging
+from mqcd.queue.requests.accept import Acceptance
+from mqcd.queue.requests.staging import Staging
 from mqcd.queue.wal.pending import FULL, JournalFull
 
 NEARLY_FULL_MS = 500

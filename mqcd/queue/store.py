@@ -37,9 +37,10 @@ from mqcd.queue.read_only import READ_ONLY
 from mqcd.queue.recovery.open import recover
 from mqcd.queue.recovery.replay import replay_chain
 from mqcd.queue.requests import look
-from mqcd.queue.requests.accept import Acceptance, Staging
+from mqcd.queue.requests.accept import Acceptance
 from mqcd.queue.requests.claim import Claims
 from mqcd.queue.requests.pick import Picking
+from mqcd.queue.requests.staging import Staging
 from mqcd.queue.requests.write import Writer
 from mqcd.queue.wal.segments import Segment, SegmentEvent
 from mqcd.queue.workers import Workers

@@ -1,180 +1,51 @@
-"""Accepting mail: its content is staged, then a message becomes an ACCEPT frame, or a part of a REPORT frame,
-then entries.
-
-Small content waits in memory for its frame; large content goes to the spool first (`Staging`), and is durable
-there before the frame that gives it an owner is written. What is staged and then not recorded leaves nothing
-behind; what a crash cuts off is removed by the next start's sweep.
+"""Accepting mail: a staged message (`staging`) becomes an ACCEPT frame, or a part of a REPORT frame, then
+entries.
 
 A message before which no other new mail waits may go straight to delivery, which reserves a connection or a
-place in line for one before the frame is written. Once it is durable its recipients are in flight, as after a
-claim. Where the connection is free, the frame says that the first attempt begins, as a BEGUN frame would:
-after a crash such a recipient counts as outcome-unknown, though perhaps nothing was sent.
+place in line for one before the frame is written. Where the connection is free, the frame says that the first
+attempt begins, as a BEGUN frame would: after a crash such a recipient counts as outcome-unknown, though
+perhaps nothing was sent.
 
-Settings read: `inline_max`, and `bufsize` and `hardlinks` of the spool.
+Connection and key are in use while the frame is on its way. What ends that:
+
+| exit of `Acceptance.accept` | frame | key's turn | connection | recipients |
+|---|---|---|---|---|
+| ValueError: the caller's mistake | none | the caller's | none reserved | - |
+| Refused: larger than any frame; the journal refuses at once | none | let go | released | - |
+| the journal fails the frame later | may count after a kill, see `wal.trouble` | let go | released | - |
+| durable, but memory cannot follow (`Unplaced`) | counts from the next start on | let go | released | - |
+| durable | written | ended, its key in memory | none reserved | wait |
+| durable | written | ended, its key in memory | used | in flight, as after a claim |
+
+A caller that is cancelled changes nothing: the frame has its outcome all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from sys import intern
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Area, Origin, Recipient, Submission
+from mqcd.core.model import Area, Recipient
 from mqcd.core.ports import FindConnection, Reservation
 from mqcd.core.queueing.spid import is_several
 from mqcd.core.queueing.transition import arrived
 from mqcd.core.smtp.reply import Refused, Reply
-from mqcd.disk.durable import describe
-from mqcd.queue.disk.space import Space
 from mqcd.queue.format import keys, record
 from mqcd.queue.format.frame import IN_SPOOL, SUBMISSION_HEAD, Kind, Locator, pack_submission
 from mqcd.queue.keys.turns import Turn
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.spool.files import Draft
+from mqcd.queue.requests.staging import Staged
 from mqcd.queue.wal.entry_states import Event
-from mqcd.queue.wal.pending import Unplaced
 from mqcd.queue.wal.segments import JournalEntry, Segment
-
-Written = TypeVar("Written")
 
 _KEPT_HOT = 4096
 """New entries whose decoded record is kept, because they are tried at once; others are read back."""
 _HELD = 64 * 1024
 """Longest content that is handed to a connection from memory; longer ones are read back."""
 _TOO_MANY = Reply(code=452, status="4.5.3", text="Too many recipients for one message; send it in parts")
-
-
-class Staged(NamedTuple):
-    """A submission whose content is where its frame will say."""
-
-    submission: Submission
-    content: bytes | None
-    """None: it lies in the spool."""
-    size: int
-    draft: Draft | None = None
-
-
-def _any_room(_octets: int) -> None:
-    """As much as there is."""
-
-
-class Staging:
-    """Puts the contents of one shard's new messages where their frames will say."""
-
-    def __init__(self, shard: Shard, space: Space) -> None:
-        self._shard = shard
-        self._space = space
-        self._unfinished: set[asyncio.Task[Any]] = set()
-        # Half a frame, so that record lines find room beside the content.
-        self._limit = min(shard.options.settings.journal.inline_max, shard.journal.largest_frame // 2)
-
-    def in_memory(self, submission: Submission) -> Staged | None:
-        """At once, if the content is whole and small; None = it takes `stage`."""
-        content = submission.content
-        if isinstance(content, bytes) and len(content) <= self._limit:
-            return Staged(submission, content, len(content))
-        return None
-
-    async def stage(self, submission: Submission) -> Staged:
-        """Take the content in. What its iterator raises passes through; StoreUnavailable for the disk."""
-        spid = submission.envelope.spid
-        self._shard.entries.arriving.add(spid)
-        try:
-            return await self._stage(submission)
-        except BaseException:
-            self._shard.entries.arriving.discard(spid)
-            raise
-
-    async def _stage(self, submission: Submission) -> Staged:
-        content = submission.content
-        if isinstance(content, bytes):
-            return self.in_memory(submission) or await self._to_spool(submission, [content], None)
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in content:
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > self._limit:
-                return await self._to_spool(submission, chunks, content)
-        return Staged(submission, b"".join(chunks), size)
-
-    async def _to_spool(
-        self, submission: Submission, start: list[bytes], rest: AsyncIterator[bytes] | None
-    ) -> Staged:
-        shard, spool = self._shard, self._shard.options.settings.spool
-        spid = submission.envelope.spid
-        count = len(submission.recipients)
-        links = count if count > 1 and spool.hardlinks else 0
-        draft: Draft | None = None
-        try:
-            await shard.editing.reserve(spid, shard.spids.ceiling(shard.time.believed()))
-            # A report has happened already: it may use the room that is kept for that.
-            room = _any_room if submission.envelope.origin is Origin.REPORT else self._claim_room
-            draft = Draft(shard.disk, shard.executor, shard.silos, spid, links, spool.bufsize, room)
-            await draft.fill(start, rest)
-            await draft.commit()
-        except BaseException as error:
-            if draft is not None:
-                draft.discard()
-            if isinstance(error, OSError):
-                raise StoreUnavailable(describe(error)) from error
-            raise
-        return Staged(submission, None, draft.size, draft)
-
-    def _claim_room(self, octets: int) -> None:
-        if short := self._space.short_for("spool", octets):
-            raise StoreUnavailable(short)
-
-    async def stage_all(self, submissions: Sequence[Submission]) -> list[Staged]:
-        """Each of them, or none."""
-        staged: list[Staged] = []
-        try:
-            for submission in submissions:
-                # One by one: those before one that fails must be dropped.
-                staged.append(await self.stage(submission))  # noqa: PERF401
-        except BaseException:
-            self._drop(staged)
-            raise
-        return staged
-
-    async def see_through(
-        self, staged: Sequence[Staged], write: Callable[[], Coroutine[Any, Any, Written]]
-    ) -> Written:
-        """Write their frame and await it, also when the caller is cancelled: once a frame is on its way, only
-        its outcome says whether the staged files have an owner."""
-
-        async def written() -> Written:
-            try:
-                return await write()
-            except Unplaced:
-                raise
-            except BaseException:
-                self._drop(staged)
-                raise
-
-        return await asyncio.shield(self.in_background(written()))
-
-    def in_background(self, work: Coroutine[Any, Any, Written]) -> asyncio.Task[Written]:
-        """Do what goes on when nobody waits for it any more."""
-        task = asyncio.ensure_future(work)
-        self._unfinished.add(task)
-        task.add_done_callback(self._unfinished.discard)
-        return task
-
-    def _drop(self, staged: Sequence[Staged]) -> None:
-        """They were not recorded: nothing of them stays, once that is certain."""
-        for each in staged:
-            # A frame that failed counts if a kill brings it to light, and must then find its content.
-            self._shard.journal.trouble.when_certain(partial(self._discard, each))
-
-    def _discard(self, staged: Staged) -> None:
-        self._shard.entries.arriving.discard(staged.submission.envelope.spid)
-        if staged.draft is not None:
-            staged.draft.discard()
 
 
 class Message(NamedTuple):

@@ -42,7 +42,8 @@ from mqcd.queue.format.frame import (
     pack_entry,
 )
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.accept import Acceptance, Message, Staged, Staging
+from mqcd.queue.requests.accept import Acceptance, Message
+from mqcd.queue.requests.staging import Staged, Staging
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
