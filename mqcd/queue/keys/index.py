@@ -2,7 +2,7 @@
 
 Promise: of two uses of a key one ends before the other is looked up, so that a message is accepted once. A
 use ends when its frame is durable, and the key in memory, or when its frame is refused. A refused frame may
-count after a kill, but not once a later frame, as that of the other use, is durable (see `wal.pending`).
+count after a kill, but not once a later frame, as that of the other use, is durable (see `wal.trouble`).
 """
 
 from __future__ import annotations
