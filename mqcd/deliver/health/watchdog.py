@@ -72,10 +72,9 @@ def attempts(jobs: Iterable[tuple[Job, int]], now: int, patience: int) -> Iterat
 def lanes(every: Iterable[Lane], now: int, patience: int) -> Iterator[Stuck]:
     """Lanes where a first job, of any priority, has waited too long; all that wait as long count."""
     for lane in every:
-        jobs = lane.queue.jobs
-        # As most have one priority, and there are many lanes, its first job is looked at here.
-        if jobs.row and now - (jobs.since if jobs.others else jobs.row[0].since) > patience:
-            late = [job for job in jobs if now - job.since > patience]
+        queue = lane.queue
+        if queue.waiting and now - queue.since > patience and now - queue.jobs.since > patience:
+            late = [job for job in queue.jobs if now - job.since > patience]
             yield Stuck(
                 kind=Kind.LANE,
                 name=lane.name,

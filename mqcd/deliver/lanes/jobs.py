@@ -56,14 +56,14 @@ class Job:
 class Ranks:
     """Jobs by priority: the row of the one whose turn it is, and those of others, which most lanes lack."""
 
-    __slots__ = ("_priority", "_turns", "others", "row")
+    __slots__ = ("_others", "_priority", "_turns", "row")
 
     def __init__(self) -> None:
         self.row: deque[Job] = deque()
         """Those of the priority whose turn it is, the first job first; empty only where there are none."""
         self._priority = 0
         """Its priority."""
-        self.others: dict[int, deque[Job]] = {}
+        self._others: dict[int, deque[Job]] = {}
         """By priority, those of all others; none is empty."""
         self._turns = 0
         """How many have gone to the highest priority in a row while a lower one waited."""
@@ -80,7 +80,7 @@ class Ranks:
         """When the job came that has waited longest of the first ones of all priorities. Raises IndexError
         where there is none."""
         since = self.row[0].since
-        return min([since, *(row[0].since for row in self.others.values())]) if self.others else since
+        return min([since, *(row[0].since for row in self._others.values())]) if self._others else since
 
     @property
     def first(self) -> Job:
@@ -90,9 +90,9 @@ class Ranks:
     def append(self, job: Job) -> None:
         """A new job."""
         priority = job.recipients[0].envelope.priority
-        row = self.row if priority == self._priority else self.others.get(priority)
+        row = self.row if priority == self._priority else self._others.get(priority)
         if row is None:
-            self.others[priority] = deque((job,))
+            self._others[priority] = deque((job,))
             self._choose()
         elif not row or job.order > row[-1].order:
             row.append(job)
@@ -102,15 +102,15 @@ class Ranks:
     def put_back(self, job: Job) -> None:
         """A job that was taken, before the others of its priority."""
         priority = job.recipients[0].envelope.priority
-        row = self.row if priority == self._priority else self.others.setdefault(priority, deque())
+        row = self.row if priority == self._priority else self._others.setdefault(priority, deque())
         row.appendleft(job)
         self._choose()
 
     def take(self) -> Job:
         """The first job, out of the queue now. Raises IndexError where there is none."""
         job = self.row.popleft()
-        if self.others:
-            self._turns = self._turns + 1 if self._priority > max(self.others) else 0
+        if self._others:
+            self._turns = self._turns + 1 if self._priority > max(self._others) else 0
             self._choose()
         else:
             self._turns = 0
@@ -129,19 +129,19 @@ class Ranks:
 
     def _order(self) -> list[deque[Job]]:
         """The rows in the order in which they go now."""
-        return [self.row, *(self.others[priority] for priority in sorted(self.others, reverse=True))]
+        return [self.row, *(self._others[priority] for priority in sorted(self._others, reverse=True))]
 
     def _choose(self) -> None:
         """Drop the row that has become empty, and give one its turn."""
-        if not self.others:
+        if not self._others:
             return
-        rows = {self._priority: self.row, **self.others}
+        rows = {self._priority: self.row, **self._others}
         rows = {priority: row for priority, row in rows.items() if row}
         chosen = highest = max(rows)
         if self._turns >= LOWER_TURN - 1 and len(rows) > 1:
             chosen = min(rows.keys() - {highest}, key=lambda priority: rows[priority][0].order)
         self._priority, self.row = chosen, rows.pop(chosen)
-        self.others = rows
+        self._others = rows
 
 
 def _order(job: Job) -> tuple[int, int]:
@@ -156,6 +156,8 @@ class JobQueue:
     jobs: Ranks = field(default_factory=Ranks)
     waiting: int = 0
     """Recipients in `jobs`."""
+    since: int = 0
+    """No job that waits came before; kept so that a look at ten thousand lanes need not visit their jobs."""
     few: int = 0
     """Recipients of jobs that are `few`."""
     aside: int = 0
@@ -181,6 +183,8 @@ class JobQueue:
 
     def append(self, job: Job, *, joinable: bool) -> None:
         """A new job, in its turn among the others of its priority."""
+        if not self.waiting:
+            self.since = job.since
         self.jobs.append(job)
         if joinable:
             self._joinable[job.recipients[0].envelope.spid] = job
@@ -188,7 +192,7 @@ class JobQueue:
 
     def put_back(self, job: Job) -> None:
         """A job that was started and not tried, before the others of its priority."""
-        self.jobs.put_back(job)
+        self._put_first(job)
         self.count(job, len(job.recipients))
 
     def take(self) -> Job:
@@ -218,9 +222,9 @@ class JobQueue:
 
     def come_back(self, job: Job) -> None:
         """Put a job that was set apart back, before the others of its priority."""
+        self._put_first(job)
         self.aside -= len(job.recipients)
         self.waiting += len(job.recipients)
-        self.jobs.put_back(job)
 
     def cut(self, keep: int) -> list[Recipient]:
         """Take the jobs that would go last while there are more than `keep` recipients."""
@@ -292,6 +296,10 @@ class JobQueue:
                 limit.held += recipients
         if job.limit is not None:
             job.limit.held += recipients
+
+    def _put_first(self, job: Job) -> None:
+        self.since = min(self.since, job.since) if self.waiting else job.since
+        self.jobs.put_back(job)
 
     def _drop(self, job: Job) -> None:
         """A job is out of `jobs`."""

@@ -51,12 +51,18 @@ class TurnOrder:
 
     def next(self, tenant: str) -> int:
         """The turn of a tenant's new job."""
-        last, now = self._last.get(tenant, 0), self.now
+        last, now = self._last.get(tenant), self.now
+        if last is None:
+            last = self._drop_past()
         turn = self._last[tenant] = (last if last > now else now) + 1
-        if len(self._last) > self._kept:
+        return turn
+
+    def _drop_past(self) -> int:
+        """Drop what says no more than `now`, where there is much; returns the last turn of one dropped."""
+        if len(self._last) >= self._kept:
             self._last = {name: last for name, last in self._last.items() if last > self.now}
             self._kept = max(2 * len(self._last), _KEPT_TURNS)
-        return turn
+        return 0
 
     def give_back(self, tenant: str) -> None:
         """A job of the tenant is gone without having had its turn: its next one takes a turn earlier."""

@@ -95,6 +95,20 @@ def test_whatever_is_done_nothing_is_lost(priorities: list[int], actions: list[s
     assert [made.take_last() for _ in kept] == kept[::-1]
 
 
+def test_no_job_came_before_its_queue_says() -> None:
+    queue, old, new = JobQueue(), job(1), job(2)
+    old.since, new.since = 5, 9
+    queue.append(new, joinable=False)
+    assert queue.since == 9
+    queue.put_back(old)
+    assert queue.since == 5
+    assert (queue.step_aside(), queue.take()) == (old, new)
+    queue.append(new, joinable=False)
+    assert queue.since == 9
+    queue.come_back(old)
+    assert queue.since == queue.jobs.since == 5
+
+
 def test_what_a_job_is_left_with_stays_begun_and_paid() -> None:
     made = job(1)
     made.recipients = [replace(made.recipients[0], qid=qid) for qid in (1, 2, 3)]
