@@ -120,7 +120,9 @@ def at_turn(lane: Lane, slots: Slots, now: int, queuecache: int, single: bool) -
 
 def allowed(job: Job, limits: Sequence[Limit], now: int) -> int | Short:
     """How many recipients of a job may go now by the rates that count it; or the rate that has no tokens."""
-    size = min([len(job.recipients), *(limit.burst for limit in limits)])
+    size = len(job.recipients)
+    for limit in limits:
+        size = min(size, limit.burst)
     for limit in limits:
         if wait := limit.wait(size, now):
             return Short(limit, now + wait)

@@ -246,14 +246,14 @@ class LaneTable:
         self._throttle.wake(now)
         started: list[Start] = []
         blocked: list[Lane] = []
-        slots, most = self.slots, self._bounds.queuecache
+        slots, most, single = self.slots, self._bounds.queuecache, len(self._lanes) == 1
         slots.release_held()
         # Where all connections are in use, only a lane with an idle one can start something.
         while not slots.full or slots.idle:
             lane = self._turns.pop()
             if lane is None:
                 break
-            turn = at_turn(lane, slots, now, most, len(self._lanes) == 1)
+            turn = at_turn(lane, slots, now, most, single)
             if turn is _STAY:
                 blocked.append(lane)
             elif turn is _HOLD:
@@ -353,17 +353,19 @@ class LaneTable:
         lane.suspension, lane.share = after.suspension, after.share
         if after.event is not None:
             lane.on(after.event)
-            (self.passing.add if lane.suspended else self.passing.revived)(lane)
+            if lane.suspended:
+                self.passing.add(lane)
+            else:
+                self.passing.revived(lane)
         if grown:
             self._turns.push(lane)
         if after.event is not Event.FAIL:
             return None
         if alarm:
             self._alarms.probe(lane)
-        given = lane.queue.keep_one()
-        return (
-            Give(recipients=given, after=lane.until_probed(now), why=Why.DEAD, lane=lane) if given else None
-        )
+        if not (given := lane.queue.keep_one()):
+            return None
+        return Give(recipients=given, after=lane.until_probed(now), why=Why.DEAD, lane=lane)
 
     def closed(self, lane: Lane, now: int, *, working: bool) -> None:
         """A connection is gone; `working` says whether it was past its handshake."""
