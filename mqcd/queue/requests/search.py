@@ -1,7 +1,7 @@
 """The search of one claim: takes entries out of the queues where they wait, to hand them out.
 
-What is searched, in which order, is in `claim`; how records of clusters become entries, in `load`. What the
-search has taken so far is in `found`, and is its own until it ends:
+What is searched, in which order, is in `mail` and `claim`; how records of clusters become entries, in `load`.
+What the search has taken so far is in `found`, and is its own until it ends:
 
 | of an entry | belongs to |
 |---|---|
@@ -10,15 +10,15 @@ search has taken so far is in `found`, and is its own until it ends:
 | due time: in memory alone, the record line has its own | the same |
 | `recipient` and `raw`, its record | the same; read when it is needed |
 
-The exits:
+The exits, each of them one function:
 
-| exit | state | stands in | due time |
-|---|---|---|---|
-| handed out | claimed | `active`, for the caller to settle, park or give back | as it was |
-| its domain takes no mail (`Passing.over`) | passed over | the domain's bucket | that of the bucket |
-| its record cannot be read (`put_off`) | waiting | a queue | a retry delay from now |
-| its recipient is in flight (`put_off`): it is recorded twice | waiting | a queue | the same |
-| the claim was cancelled (`run`) | waiting | a queue | as it was |
+| exit | by | state | stands in | due time |
+|---|---|---|---|---|
+| handed out | `_hand_out` | claimed | `active`, for the caller to settle, park or give back | as it was |
+| its domain takes no mail | `Passing.over` | passed over | the domain's bucket | that of the bucket |
+| its record cannot be read | `put_off` | waiting | a queue | a retry delay from now |
+| its recipient is in flight: it is recorded twice | `put_off` | waiting | a queue | the same |
+| the claim was cancelled | `_give_back` | waiting | a queue | as it was |
 
 One that a CARRY frame is moving waits, in a queue, from the end of that frame on (`Entries.release`).
 """
@@ -63,7 +63,7 @@ class Search:
         self.found: list[JournalEntry] = []
 
     async def run(self, search: Awaitable[None]) -> Sequence[Recipient]:
-        """The recipients that `search` finds, now in flight; a cancelled claim gives back what it has."""
+        """The recipients that `search` finds, now in flight."""
         try:
             await search
             readable = []
@@ -76,41 +76,32 @@ class Search:
                     readable.append((entry, recipient))
             return self._hand_out(readable)
         except asyncio.CancelledError:
-            for entry in self.found:
-                self.shard.entries.release(entry)
-            self.shard.notify()
+            self._give_back()
             raise
 
-    def may_load(self, found: list[JournalEntry], most: int) -> bool:
+    def may_load(self, most: int) -> bool:
         """Whether another cluster may be read: what it moves must leave the journal room for verdicts."""
-        return len(found) < most and self.passing.left > 0 and self.shard.may_claim
+        return len(self.found) < most and self.passing.left > 0 and self.shard.may_claim
 
-    async def load(
-        self,
-        first: Callable[[], str | None],
-        most: int,
-        found: list[JournalEntry],
-        tenants: Collection[str] = (),
-    ) -> None:
+    async def load(self, first: Callable[[], str | None], most: int, tenants: Collection[str] = ()) -> None:
         """Claim records of clusters, of the `first` one each time, until it names none; where `first` takes
         turns between `tenants`, of each no more than its part. `most` is how long `found` may become."""
-        while self.may_load(found, most) and (name := first()) is not None:
+        while self.may_load(most) and (name := first()) is not None:
             # Rounded up.
-            room = -((len(found) - most) // max(len(tenants), 1))
-            if not await self.loader.load(name, room, found):
+            room = -((len(self.found) - most) // max(len(tenants), 1))
+            if not await self.loader.load(name, room, self.found):
                 break
 
-    async def pop(self, pop: Callable[[], JournalEntry | None], most: int, found: list[JournalEntry]) -> None:
+    async def pop(self, pop: Callable[[], JournalEntry | None], most: int) -> None:
         """Claim entries in the order of `pop`; those of suspended domains only if they are overdue."""
-        passing, expiry = self.passing, self.expiry
+        passing, expiry, found = self.passing, self.expiry, self.found
         while len(found) < most and passing.left > 0 and (entry := pop()) is not None:
             suspended = passing.suspended(entry)
             if suspended and not expiry.may_meet(entry):
                 passing.over(entry)
                 continue
             # Before it is read: nothing else may take it meanwhile.
-            entry.on(Event.CLAIM)
-            found.append(entry)
+            self.claim(entry)
             recipient = entry.recipient or await self.read(entry)
             if isinstance(recipient, int):
                 found.pop()
@@ -120,11 +111,22 @@ class Search:
                 entry.on(Event.RELEASE)
                 passing.over(entry)
 
-    async def at_end(self, area: Area, pop: Callable[[int], JournalEntry | None], most: int) -> None:
-        """Find what is due in an area, in clusters and then in the journal."""
+    def claim(self, entry: JournalEntry) -> None:
+        """An entry is this search's from now on."""
+        entry.on(Event.CLAIM)
+        self.found.append(entry)
+
+    async def take(
+        self, first: Callable[[], str | None], pop: Callable[[], JournalEntry | None], most: int
+    ) -> None:
+        """Claim from clusters, which have the older mail, and then from the journal."""
+        await self.load(first, most)
+        await self.pop(pop, most)
+
+    async def take_due(self, area: Area, pop: Callable[[int], JournalEntry | None], most: int) -> None:
+        """Claim what is due in an area."""
         offers = self.shard.cluster_index.offers
-        await self.load(lambda: offers.first_due(self.now, area), most, self.found)
-        await self.pop(lambda: pop(self.now), most, self.found)
+        await self.take(lambda: offers.first_due(self.now, area), lambda: pop(self.now), most)
 
     async def read(self, entry: JournalEntry) -> Recipient | int:
         """The entry's recipient; if it cannot be read now, how long to put it off, ms.
@@ -143,6 +145,11 @@ class Search:
         # Not from `now` on: a claim without regard to due times has none.
         entry.due = self.shard.clock.now() + ms
         self.shard.entries.release(entry)
+
+    def _give_back(self) -> None:
+        for entry in self.found:
+            self.shard.entries.release(entry)
+        self.shard.notify()
 
     def _hand_out(self, found: Sequence[tuple[JournalEntry, Recipient]]) -> Sequence[Recipient]:
         active = self.shard.entries.active

@@ -14,7 +14,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, Recipient
 from mqcd.queue.memory.buckets import BACK_AT_ONCE
 from mqcd.queue.recovery.open import ENTRY_OCTETS
-from mqcd.queue.requests.claim import ASKED_AT_ONCE
+from mqcd.queue.requests.mail import ASKED_AT_ONCE
 from mqcd.queue.requests.passing import PASSED_AT_ONCE
 from mqcd.queue.wal.segments import JournalEntry
 from tests.contract.harness import HOUR, MINUTE

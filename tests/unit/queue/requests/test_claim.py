@@ -11,7 +11,7 @@ import pytest
 
 from mqcd.core.model import Recipient, Settlement
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.claim import ASKED_AT_ONCE, due_share, ended_share, older_share, overdue_share
+from mqcd.queue.requests.mail import ASKED_AT_ONCE, Room, due_share, ended_share, older_share, overdue_share
 from mqcd.queue.wal.entry_states import State
 from mqcd.queue.wal.segments import JournalEntry
 from tests.contract.harness import HOUR
@@ -59,7 +59,7 @@ async def test_a_resting_record_that_cannot_be_read_is_put_off(
 def test_the_odd_place_goes_to_each_side_in_turn(
     room: int, due_first: bool, overdue: int, ended: int, due: int
 ) -> None:
-    shares = overdue_share(room, due_first), ended_share(room), due_share(room, due_first)
+    shares = tuple(share(Room(room, due_first)) for share in (overdue_share, ended_share, due_share))
     assert shares == (overdue, ended, due)
 
 
