@@ -115,4 +115,6 @@ def _holding(work: Work, files: RecipientFiles, lives: DataFrame) -> RecipientFi
     hits = rows.join(lives, list(LIFE), "left_semi").select("uri").distinct().collect()
     # Spark names them `file:/...` or `file:///...`.
     paths = {unquote(urlsplit(row["uri"]).path) for row in hits}
+    if strange := paths - {*files.committed, *files.staged}:
+        raise ValueError(f"Spark names files otherwise than this batch: {sorted(strange)}")
     return files.where(paths.__contains__)

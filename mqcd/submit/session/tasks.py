@@ -112,6 +112,8 @@ class SessionTask:
                 case Place():
                     if not await self._work.for_place(self._intake.load, dialogue):
                         reply = dialogue.retract(Reason.OVERLOAD, BUSY)
+                case _:
+                    raise ValueError(f"{wait} is awaited by the desk alone")
         session.give(reply)
         if dialogue.state is State.REVERSED and session.link not in OVER:
             session.write()

@@ -7,8 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcd.config.settings import Rate
 from mqcd.core.model import Envelope, Recipient
 from mqcd.deliver.lanes.jobs import LOWER_TURN, Job, JobQueue, Ranks
+from mqcd.deliver.lanes.rates import Limit, Scope
 from tests.unit.deliver.lanes.test_scheduling import PLACES
 
 
@@ -95,18 +97,45 @@ def test_whatever_is_done_nothing_is_lost(priorities: list[int], actions: list[s
     assert [made.take_last() for _ in kept] == kept[::-1]
 
 
-def test_no_job_came_before_its_queue_says() -> None:
-    queue, old, new = JobQueue(), job(1), job(2)
-    old.since, new.since = 5, 9
-    queue.append(new, joinable=False)
-    assert queue.since == 9
-    queue.put_back(old)
-    assert queue.since == 5
-    assert (queue.step_aside(), queue.take()) == (old, new)
-    queue.append(new, joinable=False)
-    assert queue.since == 9
-    queue.come_back(old)
-    assert queue.since == queue.jobs.since == 5
+def act(queue: JobQueue, action: str, number: int, now: int, outside: dict[str, list[Job]]) -> None:
+    """One step of the queue's life, if it can be taken; `outside` are the jobs taken and aside."""
+    if action == "append":
+        made = job(now, number - 1)
+        made.recipients = [replace(made.recipients[0], qid=qid) for qid in range(1, number + 2)]
+        made.since, made.few = now, number == 1
+        queue.append(made, joinable=number > 2)
+    elif action == "put back" and outside["taken"]:
+        queue.put_back(outside["taken"].pop())
+    elif action == "come back" and outside["aside"]:
+        queue.come_back(outside["aside"].pop())
+    elif action == "cut":
+        queue.cut(number)
+    elif action == "cull":
+        queue.cull(lambda each: each.qid == number, spare_first=bool(now % 2))
+    elif action == "keep one":
+        queue.keep_one()
+    elif action in outside and queue.jobs:
+        outside[action].append(queue.take() if action == "taken" else queue.step_aside())
+    elif action == "split" and queue.jobs:
+        queue.split_first(number or 1)
+
+
+ACTIONS = "append", "append", "taken", "put back", "aside", "come back", "cut", "cull", "keep one", "split"
+
+
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3)), max_size=40))
+def test_a_queue_counts_what_it_holds(actions: list[tuple[str, int]]) -> None:
+    queue, limit = JobQueue(), Limit(Scope.LANE, Rate(count=1, per=1000))
+    queue.bind((limit,))
+    outside: dict[str, list[Job]] = {"taken": [], "aside": []}
+    for now, (action, number) in enumerate(actions, 1):
+        act(queue, action, number, now, outside)
+        waiting, aside = list(queue.jobs), outside["aside"]
+        assert queue.waiting == sum(len(each.recipients) for each in waiting)
+        assert queue.aside == sum(len(each.recipients) for each in aside)
+        assert queue.few == sum(len(each.recipients) for each in [*waiting, *aside] if each.few)
+        assert limit.held == queue.waiting + queue.aside
+        assert all(queue.since <= each.since for each in waiting)
 
 
 def test_what_a_job_is_left_with_stays_begun_and_paid() -> None:
