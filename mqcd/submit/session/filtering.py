@@ -1,8 +1,8 @@
 """One session's filter: calls the hooks of an aiosmtpd handler with aiosmtpd's own Session and Envelope.
 
 A hook is called once the door itself takes the command; its reply stands in the place of the door's, and
-MISSING means the door's. What the hook leaves in the envelope (`mail_from`, `rcpt_tos`, `content`) is what
-goes into the queue. The null reverse-path is "<>", as in aiosmtpd.
+MISSING means the door's. What the hook leaves in the envelope is what goes into the queue: `filters.envelope`
+alone brings it into the dialogue's transaction.
 
 Differences from aiosmtpd, all on the side of losing and leaking nothing:
 
@@ -30,14 +30,14 @@ from typing import Any
 
 from aiosmtpd.smtp import MISSING, Envelope, LoginPassword, Session
 
-from mqcd.core.address import check_address, parse_path
+from mqcd.core.address import parse_path
 from mqcd.core.errors import DecodeError
 from mqcd.core.ports import Clock
 from mqcd.core.smtp.reply import Reply, join_lines, parse_line
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.esmtp.replies import FAULT
 from mqcd.submit.esmtp.states import State
-from mqcd.submit.esmtp.transaction import MAX_ENVELOPE, Transaction
+from mqcd.submit.filters.envelope import HookEnvelope
 from mqcd.submit.filters.handlers import Handler
 from mqcd.submit.message.received import clean_helo
 from mqcd.submit.session.connections import client_address
@@ -49,7 +49,6 @@ log = logging.getLogger(__name__)
 HOOK_MS = 300_000
 """Time limit of a hook: half of the client's timeout after the final dot (RFC 5321, 4.5.3.2.6)."""
 _DEFAULT = Reply(code=250)
-_NULL = "<>"
 
 
 class Server:
@@ -93,8 +92,7 @@ class Filter:
         self._dialogue = dialogue
         self._server = server
         self._extra = {"session": name}
-        self._dsn: dict[str, str] = {}
-        """NOTIFY and ORCPT by recipient."""
+        self._hooked = HookEnvelope(server)
 
     def secured(self, transport: asyncio.Transport) -> None:
         """TLS has begun: the hooks see a new session (RFC 3207, 4.2)."""
@@ -102,6 +100,7 @@ class Filter:
         self._server = Server(server.hostname, server.event_handler, transport, self._dialogue.client)
         connection = transport.get_extra_info("ssl_object")
         self._server.session.ssl = {"ssl_object": connection, "cipher": connection.cipher()}
+        self._hooked = HookEnvelope(self._server)
 
     @property
     def reads_content(self) -> bool:
@@ -130,16 +129,16 @@ class Filter:
 
     async def message(self, content: bytes) -> tuple[bytes, bytes]:
         """Content and reply (b"" = the door's own) after `handle_DATA`. Raises DoorRefused."""
-        envelope = self._server.envelope
-        envelope.content = envelope.original_content = content
+        hooked = self._hooked
+        hooked.offer_content(content)
         try:
             status = await self._call("DATA")
             octets, reply = (b"", _DEFAULT) if status is MISSING else read_status(status)
             if reply.code < 300:
-                self._take_envelope()
-                if status is MISSING and not envelope.rcpt_tos:
+                taken = hooked.take_message(self._dialogue.begun)
+                if status is MISSING and not self._dialogue.begun.recipients:
                     raise DecodeError("the filter left no recipient")
-                return _content(envelope.content), octets
+                return taken, octets
         except Exception as error:
             octets, reply = await self._explain("DATA", error)
             raise DoorRefused(Reason.FAULT, reply, octets) from error
@@ -147,27 +146,7 @@ class Filter:
 
     def sent(self) -> None:
         """The message was replied to."""
-        self._begin()
-
-    def _take_envelope(self) -> None:
-        """Set the transaction from the envelope. Raises DecodeError."""
-        envelope, transaction = self._server.envelope, self._dialogue.begun
-        transaction.sender = _address(envelope.mail_from or "", null=True)
-        self._take_recipients(transaction, [])
-        if sum(map(len, transaction.recipients)) > MAX_ENVELOPE:
-            raise DecodeError("the filter left more recipients than a message may have")
-
-    def _take_recipients(self, transaction: Transaction, before: list[str]) -> None:
-        """Set the recipients from the envelope; those in `before` are already checked."""
-        addresses = self._server.envelope.rcpt_tos
-        checked = len(before) if addresses[: len(before)] == before else 0
-        added = [_address(each) for each in addresses[checked:]]
-        transaction.recipients[checked:] = added
-        transaction.recipient_dsn[checked:] = [self._dsn.get(each, "") for each in added]
-
-    def _begin(self) -> None:
-        self._server.envelope = Envelope()
-        self._dsn.clear()
+        self._hooked.begin()
 
     async def _call(self, verb: str, *arguments: object) -> Any:
         """The hook's return value; MISSING where there is no hook."""
@@ -194,7 +173,7 @@ class Filter:
         return True
 
     async def _hello(self, argument: str, reply: bytes, extended: bool) -> bytes:
-        self._begin()
+        self._hooked.begin()
         session = self._server.session
         session.extended_smtp = extended
         verb = "EHLO" if extended else "HELO"
@@ -235,50 +214,46 @@ class Filter:
         return reply if status is MISSING else read_status(status)[0]
 
     async def _mail(self, argument: str, reply: bytes) -> bytes:
-        self._begin()
-        envelope, transaction = self._server.envelope, self._dialogue.begun
+        hooked, transaction = self._hooked, self._dialogue.begun
+        hooked.begin()
         options = _options(argument)
-        sender = transaction.sender or _NULL
-        envelope.smtp_utf8 = transaction.parameters.smtputf8
+        sender = hooked.offer_sender(transaction)
         status = await self._call("MAIL", sender, options)
         if status is MISSING:
-            envelope.mail_from = sender
-            envelope.mail_options.extend(options)
+            hooked.add_sender(sender, options)
             return reply
         octets, answer = read_status(status)
         if answer.code >= 300:
             self._dialogue.refuse(Reason.FILTER, answer)
-        if answer.code >= 300 or not envelope.mail_from:
+        if answer.code >= 300 or not self._server.envelope.mail_from:
             self._dialogue.drop()
         else:
-            transaction.sender = _address(envelope.mail_from, null=True)
+            hooked.take_sender(transaction)
         return octets
 
     async def _rcpt(self, argument: str, reply: bytes) -> bytes:
-        envelope, transaction = self._server.envelope, self._dialogue.begun
-        options, before = _options(argument), list(envelope.rcpt_tos)
-        recipient, dsn = transaction.recipients.pop(), transaction.recipient_dsn.pop()
-        octets = reply
+        hooked, transaction = self._hooked, self._dialogue.begun
+        options = _options(argument)
+        recipient = hooked.offer_recipient(transaction)
+        octets, answer = reply, _DEFAULT
         try:
             status = await self._call("RCPT", recipient, options)
             if status is MISSING:
-                envelope.rcpt_tos.append(recipient)
-                envelope.rcpt_options.extend(options)
+                hooked.add_recipient(recipient, options)
             else:
                 octets, answer = read_status(status)
-                if answer.code >= 300:
-                    envelope.rcpt_tos[:] = before
-                    turned_down = self._dialogue.turn_down(Reason.FILTER, answer, recipient)
-                    return turned_down if self._dialogue.state is State.CLOSED else octets
-            self._dsn.update((each, dsn) for each in envelope.rcpt_tos[len(before) :])
-            self._take_recipients(transaction, before)
+            if answer.code < 300:
+                hooked.accept(transaction)
+                return octets
         except Exception:
-            envelope.rcpt_tos[:] = before
+            hooked.refuse()
             raise
-        return octets
+        hooked.refuse()
+        turned_down = self._dialogue.turn_down(Reason.FILTER, answer, recipient)
+        return turned_down if self._dialogue.state is State.CLOSED else octets
 
     async def _rset(self, _: str, reply: bytes) -> bytes:
-        self._begin()
+        self._hooked.begin()
         return await self._own_or("RSET", reply)
 
     async def _noop(self, argument: str, reply: bytes) -> bytes:
@@ -351,22 +326,3 @@ def _options(argument: str) -> list[str]:
     """The parameters of MAIL and RCPT, upper case, as aiosmtpd gives them."""
     _, _, path = argument.partition(":")
     return parse_path(path, bare=True)[1].upper().split()
-
-
-def _address(text: str, null: bool = False) -> str:
-    if null and text in ("", _NULL):
-        return ""
-    return check_address(text)
-
-
-def _content(content: str | bytes | None) -> bytes:
-    """Content that a filter may have changed, with CRLF at the end of each line. Raises DecodeError."""
-    if content is None:
-        raise DecodeError("the filter left no content")
-    octets = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else bytes(content)
-    if b"\0" in octets:
-        raise DecodeError("the filter left a NUL in the content")
-    ends = octets.count(b"\r\n")
-    if ends != octets.count(b"\n") or ends != octets.count(b"\r"):
-        octets = octets.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\r\n")
-    return octets if octets.endswith(b"\r\n") or not octets else octets + b"\r\n"
