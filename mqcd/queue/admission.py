@@ -102,8 +102,8 @@ class Admission:
         shard = self._shard
         if self.closed:
             return "the queue is not open"
-        if shard.journal.trouble.failing:
-            return shard.journal.trouble.text
+        if why := shard.journal.stalled:
+            return why
         if short := self._space.short():
             return short
         if self._recovery.done() and not shard.ready:

@@ -204,11 +204,7 @@ class ClusterStore:
 
     def stalled(self) -> str:
         """Why no verdict can be recorded now, so that nothing is tried; "" when they can be."""
-        return (
-            self._open.shard.journal.trouble.text
-            if self._open and self._open.shard.journal.trouble.failing
-            else ""
-        )
+        return self._open.shard.journal.stalled if self._open else ""
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """Take responsibility for a message."""

@@ -105,7 +105,7 @@ class Shard:
     @property
     def may_claim(self) -> bool:
         """Whether verdicts could be recorded: without that nothing is tried."""
-        return self.ready and not (self.ring.full or self.journal.trouble.failing)
+        return self.ready and not (self.ring.full or self.journal.stalled)
 
     def keys_since(self) -> int:
         """Idempotency keys that were used before this time are forgotten, s."""

@@ -249,6 +249,6 @@ def _assemble(
         figures=figures,
         watch=image.watch,
     )
-    # Wakes claimers that were refused while the queue was not open.
-    journal.on_mended = shard.notify
+    # Wakes what waits for the journal: claimers that were refused, and a batch.
+    journal.on_mended = journal.on_broken = shard.notify
     return shard

@@ -49,7 +49,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 
-from mqcd.core.errors import DecodeError
+from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Batch
 from mqcd.core.ports import Picked
 from mqcd.core.queueing.amendment import APPLIES_TO, applies
@@ -149,8 +149,10 @@ class Picking:
                 shard.watchers.remove(self._changed.set)
 
     async def _until(self, holds: Callable[[], bool]) -> None:
-        """Wait until that holds, which a change must announce (`Shard.notify`)."""
+        """Wait until that holds, which `Shard.notify` announces. Raises StoreUnavailable if it never may."""
         while not holds():
+            if self._shard.journal.broken:
+                raise StoreUnavailable(self._shard.journal.broken)
             self._changed.clear()
             await self._changed.wait()
 

@@ -19,8 +19,10 @@ One thread, the committer, writes and syncs; everything else happens on the even
 | `on_sealed` | after that; or a new segment is needed | breaks |
 | | of a failed segment: among `when_certain` | breaks |
 | | in `seal`, or at the segment's age | its caller has it |
-| `failed` of a frame, then its future fails | in `append` or `stop`, which refuse it | their caller has it |
-| | the journal refuses it later, or breaks | breaks |
+| `failed` of a frame, then its future fails | in `append`, which refuses it | its caller has it |
+| | the journal refuses it later | breaks, after the others |
+| | in `stop`, or as the journal breaks | is logged |
+| `on_broken` | the turn after the journal has broken | the loop reports it |
 
 Breaks: the journal is BROKEN (`_break`), so that no stop and no evacuation commits what memory holds; durable
 frames that are not placed fail with Unplaced, those that wait with StoreUnavailable. The loop reports it.
@@ -42,7 +44,6 @@ from mqcd.queue.format import segment_header
 from mqcd.queue.format.frame import HEADER_SIZE, Kind
 from mqcd.queue.wal.committer import Committer, Write
 from mqcd.queue.wal.pending import (
-    ALL,
     BROKEN,
     FULL,
     MORE,
@@ -50,6 +51,7 @@ from mqcd.queue.wal.pending import (
     Group,
     Placed,
     fail,
+    fail_all,
     fail_durable,
     pack_group,
     refuse,
@@ -176,8 +178,15 @@ class Journal:
         """Called when a segment has been sealed. Set by `checkpoint.checkpointer`."""
         self.broken = ""
         """Why memory may differ from the journal; "" while it does not. Only a restart ends it."""
+        self.on_broken: Callable[[], None] = lambda: None
+        """Called when `broken` has been set. Set by `recovery.open`."""
         self._quiet = asyncio.Event()
         self._quiet.set()
+
+    @property
+    def stalled(self) -> str:
+        """Why no verdict can become durable now; "" when it can."""
+        return self.broken or (self.trouble.text if self.trouble.failing else "")
 
     def append(
         self,
@@ -228,7 +237,7 @@ class Journal:
             self._retry.cancel()
         ended = self._committer.stop()
         self._state = after(self._state, Event.STOP)
-        refuse(self._pending, ALL, "the queue has been closed")
+        self._refuse_all("the queue has been closed")
         await ended
 
     def _seal_later(self) -> None:
@@ -356,7 +365,8 @@ class Journal:
                 self.on_mended()
             if fresh:
                 self.ring.fresh = False
-                self._seal_later()
+                if self._state is not _CLOSED:
+                    self._seal_later()
                 self.on_begun()
             self._figures.committed(len(frames), micros)
             for frame in frames:
@@ -380,9 +390,15 @@ class Journal:
         self.broken = BROKEN
         self._state = after(self._state, Event.BREAK)
         self._quiet.set()
-        for frame in durable:
-            fail_durable(frame)
-        refuse(self._pending, ALL, self.broken)
+        self._loop.call_soon(self.on_broken)
+        fail_all(durable, fail_durable)
+        self._refuse_all(self.broken)
+
+    def _refuse_all(self, why: str) -> None:
+        """The journal has ended, and what the callbacks raise can break nothing any more."""
+        waiting = tuple(self._pending)
+        self._pending.clear()
+        fail_all(waiting, lambda item: fail(item, why))
 
     def _failed(self, group: Group, error: OSError) -> None:
         """The group could not be written: `trouble` refuses or keeps its frames; a new segment is tried."""
@@ -403,4 +419,5 @@ class Journal:
 
     async def _flush_after(self, ms: int) -> None:
         await self._clock.sleep(ms)
-        self._flush()
+        # Not from here: the loop shall report an error, and nothing awaits this task.
+        self._loop.call_soon(self._flush)

@@ -1,5 +1,5 @@
 """Frames on their way into the journal: which are refused, which wait, and how they are packed into groups.
-Pure bookkeeping.
+Bookkeeping alone.
 
 Requests fail and may be retried; records of events that have happened wait until they are written.
 
@@ -20,12 +20,15 @@ segment changes: it follows when the group is durable.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.queue.format.frame import HEADER_SIZE, Kind, pack_header
 from mqcd.queue.wal.segments import Segment
+
+log = logging.getLogger(__name__)
 
 ALL = frozenset(Kind)
 HAPPENED = frozenset((Kind.SETTLE, Kind.PARK, Kind.REPORT, Kind.NOTE))
@@ -105,13 +108,28 @@ class Append:
 def refuse(
     pending: deque[Append], kinds: frozenset[Kind], why: str, cause: BaseException | None = None
 ) -> None:
-    """Fail what waits of these kinds; the others stay in their order."""
-    for _ in range(len(pending)):
-        item = pending.popleft()
-        if item.kind in kinds:
-            fail(item, why, cause)
-        else:
-            pending.append(item)
+    """Fail what waits of these kinds; the others stay in their order.
+
+    Raises the first error of a callback, when all have been refused.
+    """
+    refused = [item for item in pending if item.kind in kinds]
+    kept = [item for item in pending if item.kind not in kinds]
+    pending.clear()
+    pending.extend(kept)
+    if errors := fail_all(refused, lambda item: fail(item, why, cause)):
+        raise errors[0]
+
+
+def fail_all(items: Iterable[Append], one: Callable[[Append], None]) -> list[Exception]:
+    """Fail each by `one`, whatever callbacks raise: that is logged, and returned."""
+    errors = []
+    for item in items:
+        try:
+            one(item)
+        except Exception as error:
+            log.critical("an internal error as a frame of kind %d failed", item.kind, exc_info=True)
+            errors.append(error)
+    return errors
 
 
 def fail(item: Append, why: str, cause: BaseException | None = None) -> None:
@@ -159,7 +177,7 @@ class Group:
 def pack_group(
     pending: deque[Append], segment: Segment, sequence: int, capacity: int, max_entries: int
 ) -> Group:
-    """Move the frames that go into the segment now from `pending` to a group.
+    """Move the frames that go into the segment now from `pending` to a group; an error leaves them there.
 
     The group is empty if the segment does not hold the first frame. `sequence`: of the next entry.
     """
@@ -167,12 +185,10 @@ def pack_group(
     frames, buffers = group.frames, group.buffers
     start, offset, ordinal, synced = group.start, group.end, group.next_ordinal, sequence - 1
     entries = len(segment.entries)
-    while pending and offset - start < MAX_GROUP:
-        frame = pending[0]
+    for frame in pending:
         count = frame.count
         if offset + frame.octets > capacity or (entries and entries + count > max_entries):
             break
-        pending.popleft()
         if not count:
             # It takes a sequence, and its header names the one behind that (`format.frame`): else its loss
             # would not show.
@@ -189,5 +205,9 @@ def pack_group(
         if frame.kind is not Kind.BEGUN:
             # The entries of BEGUN are known already.
             entries += count
+        if offset - start >= MAX_GROUP:
+            break
+    for _ in frames:
+        pending.popleft()
     group.end, group.next_ordinal, group.next_sequence = offset, ordinal, sequence
     return group

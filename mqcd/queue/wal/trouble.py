@@ -135,13 +135,16 @@ class Trouble:
 
     def _remove(self, segment: Segment) -> None:
         """Take a segment that holds nothing out of the ring."""
-        try:
-            self._disk.unlink(segment.path)
-        except OSError as error:
-            log.error("a journal file that has failed cannot be removed: %s", describe(error))
         del self._ring.segments[segment.number]
-        if segment.fd >= 0:
-            self._disk.close(segment.fd)
+        try:
+            try:
+                self._disk.unlink(segment.path)
+            finally:
+                if segment.fd >= 0:
+                    # It may report the failed write once more.
+                    self._disk.close(segment.fd)
+        except OSError as error:
+            log.error("a journal file that has failed cannot be removed or closed: %s", describe(error))
 
     def _refuse(self, group: Group) -> None:
         for item in group.frames:

@@ -79,6 +79,13 @@ async def test_the_door_names_file_and_error_while_the_journal_fails(rig: Rig) -
     await rig.post.send("b@example.org")
 
 
+async def test_a_broken_journal_is_named_and_nothing_is_tried(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    rig.shard.journal._break()
+    assert rig.store.refusing() == rig.store.stalled() == rig.shard.journal.broken
+    assert await rig.post.claim_all() == []
+
+
 async def test_the_door_says_why_the_journal_cannot_be_emptied(rig: Rig) -> None:
     await made_ready(rig)
     rig.disk.fail("pwritev", f"{rig.root}/events/*", times=None, code=errno.EDQUOT)

@@ -122,6 +122,24 @@ async def test_a_frame_that_fails_leaves_the_clusters(rig: Rig) -> None:
     assert areas(rig) == {Area.REMOVED: MANY}
 
 
+async def test_a_batch_that_waits_ends_when_the_journal_breaks(rig: Rig) -> None:
+    await in_clusters(rig)
+    [recipient] = await rig.store.claim(1, rig.clock.now() + 2 * HOUR)
+    rig.disk.fail("datasync", "*/journal/*", times=None)
+    parking = asyncio.ensure_future(rig.store.park([recipient], rig.clock.now() + HOUR))
+    while not rig.store.stalled():
+        await asyncio.sleep(0)
+    other = Selection(domain="y.example" if recipient.domain == "x.example" else "x.example")
+    acting = asyncio.ensure_future(carry_out(rig.store, batch(Action.HOLD, rig.post), other))
+    await turns()
+    assert not acting.done()
+    rig.shard.journal._break()
+    for waiting in (acting, parking):
+        with pytest.raises(StoreUnavailable, match="only a restart helps"):
+            await asyncio.wait_for(waiting, 30)
+    assert not rig.shard.picking.locked()
+
+
 async def test_a_kill_before_the_next_evacuation_keeps_the_change(rig: Rig) -> None:
     await in_clusters(rig)
     assert await carry_out(rig.store, batch(Action.HOLD, rig.post), Selection(domain="x.example")) == (20, 0)

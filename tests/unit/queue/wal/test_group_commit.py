@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -533,6 +534,86 @@ async def test_an_error_in_a_callback_breaks_the_journal(bench: Bench, callback:
     assert [type(fault["exception"]) for fault in faults] == [ZeroDivisionError]
     with pytest.raises(StoreUnavailable, match="internal error"):
         await bench.append(b"later")
+
+
+def refused_wrongly(bench: Bench, kind: Kind) -> asyncio.Future[None]:
+    """Append a frame whose `failed` raises."""
+    return bench.journal.append(kind, [b"wrong"], 1, 5, wrong, wrong)
+
+
+async def test_callbacks_that_raise_leave_no_frame_waiting(bench: Bench) -> None:
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    bench.disk.fail("datasync")
+    futures = [refused_wrongly(bench, Kind.ACCEPT) for _ in range(3)] + [bench.append(b"verdict")]
+    found = await asyncio.wait_for(outcomes(futures), 30)
+    assert [type(each) for each in found] == [StoreUnavailable] * 4
+    assert [type(fault["exception"]) for fault in faults] == [ZeroDivisionError]
+    assert bench.journal.broken
+
+
+async def test_a_stop_ends_though_callbacks_raise(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.disk.fail("datasync", times=None)
+    futures = [refused_wrongly(bench, Kind.SETTLE) for _ in range(2)]
+    await bench.journal.quiet()
+    await asyncio.wait_for(bench.journal.stop(), 30)
+    assert [type(each) for each in await outcomes(futures)] == [StoreUnavailable] * 2
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_frame_that_cannot_be_packed_loses_none_of_its_group(bench: Bench) -> None:
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    futures = [bench.append(b"verdict"), bench.journal.append(Kind.SETTLE, [], 1, -1, wrong)]
+    found = await asyncio.wait_for(outcomes(futures), 30)
+    assert [type(each) for each in found] == [StoreUnavailable] * 2
+    assert [type(fault["exception"]) for fault in faults] == [struct.error]
+
+
+async def test_an_error_of_a_retry_is_reported_at_once(bench: Bench) -> None:
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    bench.disk.fail("datasync", times=2)
+    verdict = bench.append(b"verdict")
+    await bench.journal.quiet()
+    bench.ring.next_number = -1
+    await bench.clock.run_for(1000)
+    [found] = await asyncio.wait_for(outcomes([verdict]), 30)
+    assert isinstance(found, StoreUnavailable)
+    assert [type(fault["exception"]) for fault in faults] == [struct.error]
+
+
+class FailsToClose(FaultyDisk):
+    """A disk that reports a write error when the file is closed, as network file systems do."""
+
+    def close(self, fd: int) -> None:
+        super().close(fd)
+        raise OSError(errno.EIO, "Input/output error")
+
+
+async def test_a_failed_file_that_fails_to_close_breaks_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(tmp_path / "journal", disk=FailsToClose())
+    bench.disk.fail("datasync", "*/1.wal")
+    await asyncio.wait_for(bench.append(b"verdict"), 30)
+    assert not (bench.directory / "1.wal").exists()
+    assert "a journal file that has failed" in caplog.text
+    await bench.journal.stop()
+
+
+async def test_a_group_that_a_stop_waits_for_starts_no_timer(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "journal", seal_age=5000)
+    bench.journal._loop = cast("asyncio.AbstractEventLoop", Loop(bench.clock))
+    gate = bench.disk.block("datasync", "*/1.wal")
+    verdict = bench.append(b"verdict")
+    await reached(gate)
+    stop = asyncio.ensure_future(bench.journal.stop())
+    await turns()
+    gate.release()
+    await asyncio.gather(verdict, stop)
+    await turns()
+    assert bench.clock.next_wake() is None
 
 
 class Wrong(FaultyDisk):
