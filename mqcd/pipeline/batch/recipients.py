@@ -39,9 +39,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.arrival import Arrived
-from mqcd.pipeline.batch.work import RecipientFiles, Work
+from mqcd.pipeline.batch.files import RecipientFiles, plan_revision
+from mqcd.pipeline.batch.work import Work
 from mqcd.pipeline.sources.schema import spark_schema
-from mqcd.pipeline.store.layout import AGED, DONE, OPEN, day_of, is_state
+from mqcd.pipeline.store.layout import AGED, OPEN, day_of, is_state
 from mqcd.pipeline.tables.folding import LIFE, STATE
 from mqcd.pipeline.tables.recipients import of_events, together
 from mqcd.pipeline.workers.tasks import MERGED_DDL, merging
@@ -93,20 +94,21 @@ def _merge(work: Work, rows: DataFrame, aged: date) -> tuple[list[str], set[str]
 
 def _revise(work: Work, files: RecipientFiles, days: set[str], aged: date) -> RecipientFiles:
     """Fold the strangers of these days with what done and aged files hold of them; write both anew."""
-    fresh = RecipientFiles(staged=[path for path in files.staged if not is_state(path, DONE)])
+    plan = plan_revision(files, days)
+    fresh = work.recipients(plan.fresh)
     strange = (F.col("accepts") == 0) | (F.col("day") < F.lit(aged))
-    lives = work.recipients(fresh).where(strange).select(*LIFE)
-    finished = files.without(fresh).where(lambda path: day_of(path) in days)
-    touched = _holding(work, finished, lives)
+    lives = fresh.where(strange).select(*LIFE)
+    touched = _holding(work, plan.finished, lives)
     if not touched:
         return files
     rows = work.recipients(touched).select(*STATE.names)
     theirs = rows.join(lives, list(LIFE), "left_semi")
     others = rows.join(lives, list(LIFE), "left_anti")
-    both = together(theirs.unionByName(work.recipients(fresh).select(*STATE.names)))
+    both = together(theirs.unionByName(fresh.select(*STATE.names)))
     merged, _ = _merge(work, both.unionByName(others), aged)
-    work.staging.discard([*touched.staged, *fresh.staged])
-    return files.without(touched).without(fresh).adding(merged)
+    replaced = plan.replaced(touched)
+    work.staging.discard(replaced.staged)
+    return files.without(replaced).adding(merged)
 
 
 def _holding(work: Work, files: RecipientFiles, lives: DataFrame) -> RecipientFiles:

@@ -32,8 +32,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from mqcd.core.progress import Progress, no_progress
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.arrival import Arrived, arrive
+from mqcd.pipeline.batch.files import RecipientFiles
 from mqcd.pipeline.batch.recipients import open_files, write_recipients
-from mqcd.pipeline.batch.work import RecipientFiles, Work, sizes
+from mqcd.pipeline.batch.work import Work, sizes
 from mqcd.pipeline.sources.schema import NEVER
 from mqcd.pipeline.sources.segments import EventFile, closed_files, joined, without
 from mqcd.pipeline.spark.session import little_work

@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from mqcd.pipeline import frames
+from mqcd.pipeline.batch.files import RecipientFiles
 from mqcd.pipeline.store.store import Commit, Store
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecipientFiles:
-    """Files of the table `recipients`, by path."""
-
-    committed: Sequence[str] = ()
-    """Of batches before this one."""
-    staged: Sequence[str] = ()
-    """Made by this batch."""
-
-    def where(self, wanted: Callable[[str], bool]) -> RecipientFiles:
-        """Those that are wanted."""
-        return RecipientFiles(
-            committed=list(filter(wanted, self.committed)), staged=list(filter(wanted, self.staged))
-        )
-
-    def without(self, others: RecipientFiles) -> RecipientFiles:
-        """Those that are none of the others."""
-        left_out = {*others.committed, *others.staged}
-        return self.where(lambda path: path not in left_out)
-
-    def adding(self, made: Sequence[str]) -> RecipientFiles:
-        """With further ones that this batch has made."""
-        return RecipientFiles(committed=self.committed, staged=[*self.staged, *made])
-
-    def __bool__(self) -> bool:
-        return bool(self.committed or self.staged)
 
 
 class Work:
