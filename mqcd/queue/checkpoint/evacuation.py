@@ -9,14 +9,15 @@ A step takes the segment and what earlier steps gave, and nothing else lasts bet
 | C2, C3 `_copy` | `listed` | `copied`: clusters | and, as waste, contents and clusters | some of these |
 | C3 `_write_keys` | | `keys`: a file, and what it replaces | and, as waste, that file | all of these |
 | C4 `_commit` | `copied`, `keys` | `edit` | one edit: the segment is the waste now | the same, or doubt |
-| C4 `_retire` | `listed`, `copied`, `keys`, `edit` | `borrowers` | the same | frozen entries |
-| C5 `_release` | `frozen`, `borrowers` | | contents that no entry needs go | waste |
-| C5 `_free` | `edit` | | what ended goes, the segment's file is free | waste |
+| C4 `_retire` | `listed`, `copied`, `keys`, `edit` | `borrowers` | the same | a broken journal |
+| C5 `_release` | `frozen`, `borrowers` | | contents that no entry needs go | the same |
+| C5 `_free` | `edit` | | what ended goes, the segment's file is free | the same |
 
 A failure until `_commit` is undone: entries that rest in the segment wait there again (`thaw`), entries that
 CARRY frames have moved stay where they are. Files of C2 and C3 are used or written anew by the next try, or
 removed as waste. While it is in doubt whether the edit is durable, all stay frozen (`_until_certain`). What
-is durable is not undone: an entry that is thawed would be in a cluster, too. What C5 cannot remove is logged.
+is durable is not undone: an entry that is thawed would be in a cluster, too. Nor is it tried again: whatever
+is raised from `_retire` on is an internal error. What C5 cannot remove is logged.
 
 Up to C4 the entries are in no queue, and what is begun reads the segment; from then on it reads clusters and
 spool. The segment's file stays as it is for what has begun to read before: searches that have met frozen
@@ -109,7 +110,8 @@ class Evacuator:
 
     async def run(self, segment: Segment) -> None:
         """Evacuate a sealed and exported segment. Raises OSError, MqcdError; then all that rests in it
-        waits there again, unless the MANIFEST is in doubt at a stop."""
+        waits there again, unless the MANIFEST is in doubt at a stop. Raises RuntimeError when memory cannot
+        follow the edit; then the journal is broken."""
         shard = self._shard
         begun = shard.clock.monotonic()
         await shard.deleter.settled(self._urgent)
@@ -124,14 +126,19 @@ class Evacuator:
             await self._until_certain(error)
             await freezing.thaw()
             raise
-        # Until the frozen entries are dropped they are read here.
-        segment.readers += 1
         try:
-            borrowers = self._retire(segment, listed, copied, keys, edit)
-            await self._release(segment, frozen, borrowers)
-        finally:
-            segment.readers -= 1
-        await self._free(segment, edit)
+            # Until the frozen entries are dropped they are read here.
+            segment.readers += 1
+            try:
+                borrowers = self._retire(segment, listed, copied, keys, edit)
+                await self._release(segment, frozen, borrowers)
+            finally:
+                segment.readers -= 1
+            await self._free(segment, edit)
+        except Exception as error:
+            shard.journal.break_off()
+            text = f"segment {segment.number} is evacuated, and memory does not follow"
+            raise RuntimeError(text) from error
         shard.figures.evacuations += 1
         shard.figures.evacuation_ms += shard.clock.monotonic() - begun
 
@@ -186,6 +193,14 @@ class Evacuator:
 
     async def _commit(self, segment: Segment, copied: jobs.Evacuated, keys: _MovedKeys) -> _Committed:
         """C4: one edit. When it fails the key file is closed."""
+        try:
+            return await self._commit_edit(segment, copied, keys)
+        except BaseException:
+            if keys.file is not None:
+                keys.file.close()
+            raise
+
+    async def _commit_edit(self, segment: Segment, copied: jobs.Evacuated, keys: _MovedKeys) -> _Committed:
         shard, ring = self._shard, self._shard.ring
         following = next((number for number in ring.segments if number > segment.number), ring.next_number)
         totals = shard.manifest.state.totals + segment.totals
@@ -201,14 +216,9 @@ class Evacuator:
             end=(*(name for name, state in changed.items() if not state.left), *keys.ended),
             keys=() if keys.file is None else (keys.file.state,),
         )
-        try:
-            if shard.journal.broken:
-                raise StoreUnavailable("memory may differ from the journal after an internal error")
-            await shard.editing.commit(edit)
-        except BaseException:
-            if keys.file is not None:
-                keys.file.close()
-            raise
+        if shard.journal.broken:
+            raise StoreUnavailable(shard.journal.broken)
+        await shard.editing.commit(edit)
         return _Committed(following, changed, edit.end)
 
     def _retire(
@@ -226,6 +236,8 @@ class Evacuator:
         for cluster in copied.clusters:
             accounts.add_cluster(cluster)
             shard.cluster_index.add(cluster)
+        # The clock may have leapt back since their due times were listed.
+        shard.cluster_index.bring_forward(shard.latest_due(), copied.clusters)
         shard.ring.entries -= listed.records.total()
         shard.figures.quarantined += copied.bad
         if copied.bad:

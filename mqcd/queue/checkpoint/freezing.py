@@ -47,10 +47,12 @@ class Freezing:
         # Also what was given back since: else it would stand in the queues twice.
         await self._freeze_resting()
         async for part in slices(tuple(self._segment.entries.values())):
+            # The clock may have leapt back since it was frozen.
+            latest = shard.latest_due()
             for entry in part:
                 if entry.state is State.FROZEN:
                     entry.on(Event.THAW)
-                    shard.entries.waiting.add(entry)
+                    shard.entries.waiting.rejoin(entry, latest)
         shard.entries.moving_held.clear()
         shard.notify()
 

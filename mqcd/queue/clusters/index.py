@@ -8,7 +8,7 @@ brought forward without a frame: after a crash they are those of the disk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,9 +96,9 @@ class ClusterIndex:
 
     # ------------------------------------------------------------ due times
 
-    def bring_forward(self, latest: int) -> None:
-        """What is due later than `latest` is due then."""
-        for state in list(self.clusters.values()):
+    def bring_forward(self, latest: int, states: Iterable[ClusterState]) -> None:
+        """What is due later than `latest` in these clusters is due then."""
+        for state in tuple(states):
             # The end of a grace is no delay of the schedule, and may lie further ahead.
             if state.area is Area.DEFERRED and state.left and state.due_last > latest:
                 self._latest[state.name] = min(latest, self._latest.get(state.name, latest))

@@ -138,13 +138,14 @@ class Keys:
 
     def evacuated(self, taken: Taken, new: OpenFile | None, ended: Sequence[str]) -> None:
         """An edit has put files in the place of a segment's keys, and of those of other files."""
-        self.live.drop(taken)
-        for file in [each for each in self._files if each.state.name in ended]:
-            self._files.remove(file)
-            file.close()
+        old = [file for file in self._files if file.state.name in ended]
+        self._files = [file for file in self._files if file not in old]
         if new is not None:
             self._files.append(new)
+        self.live.drop(taken)
         self._filed.expire(self.since())
+        for file in old:
+            file.close()
 
     def close(self) -> None:
         """Close the files."""

@@ -30,6 +30,8 @@ from mqcd.queue.wal.segments import JournalEntry
 
 KEPT_FROM_URGENT = 8
 """One in so many places for new mail is kept from urgent mail, so that it starves nobody."""
+_KEEPS_ITS_TIME = frozenset((Area.HELD, Area.REMOVED))
+"""No due time of these is a delay of the schedule, and none is brought forward."""
 _NO_DOMAIN: Mapping[str, int] = {}
 
 
@@ -108,6 +110,12 @@ class Waiting:
         if entry.state is State.PASSED_OVER:
             entry.due = min(self._passed_over.next_cluster_due(entry), latest)
 
+    def rejoin(self, entry: JournalEntry, latest: int) -> None:
+        """An entry that was not moved after all waits again, due as if `bring_forward` had found it here."""
+        if entry.area not in _KEEPS_ITS_TIME:
+            entry.due = min(entry.due, latest)
+        self.add(entry)
+
     def drop(self, segment: int) -> None:
         """Forget the entries of a segment."""
         for row in (*self._fresh.rows, *self._urgent.rows, self._bounces, *self._held.values()):
@@ -117,7 +125,7 @@ class Waiting:
         self._passed_over.drop(segment)
 
     def bring_forward(self, latest: int) -> None:
-        """What is due later than `latest` is due then; the time that held mail or a removal has stays."""
+        """What is due later than `latest` is due then, but for `_KEEPS_ITS_TIME`."""
         for row in self._mail.rows:
             row.bring_forward(latest)
         self._mail.changed()

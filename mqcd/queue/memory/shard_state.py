@@ -115,7 +115,7 @@ class Shard:
         """The clock may have been ahead when due times were set: none is too far ahead of it now."""
         latest = self.latest_due()
         self.entries.waiting.bring_forward(latest)
-        self.cluster_index.bring_forward(latest)
+        self.cluster_index.bring_forward(latest, self.cluster_index.clusters.values())
         self.notify()
 
     def latest_due(self) -> int:

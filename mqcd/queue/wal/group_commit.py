@@ -24,8 +24,9 @@ One thread, the committer, writes and syncs; everything else happens on the even
 | | in `stop`, or as the journal breaks | is logged |
 | `on_broken` | the turn after the journal has broken | the loop reports it |
 
-Breaks: the journal is BROKEN (`_break`), so that no stop and no evacuation commits what memory holds; durable
-frames that are not placed fail with Unplaced, those that wait with StoreUnavailable. The loop reports it.
+Breaks: the journal is BROKEN (`break_off`), so that no stop and no evacuation commits what memory holds;
+durable frames that are not placed fail with Unplaced, those that wait with StoreUnavailable. The loop reports
+it. An evacuation that memory cannot follow breaks the journal, too.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class State(Enum):
     WRITING = auto()
     """A group is with the committer; others wait."""
     BROKEN = auto()
-    """None is taken: memory may differ from what is on disk."""
+    """None is taken: memory may differ from what is on disk. A group may still be with the committer."""
     CLOSED = auto()
     """None is taken: the queue is being closed. The last group may still be with the committer."""
 
@@ -99,8 +100,8 @@ TABLE: Mapping[Event, Mapping[State, State]] = {
     Event.TURN: {State.IDLE: State.IDLE, State.DUE: State.IDLE},
     # A frame may have been added, and its turn be due, while room was made for those before it.
     Event.WRITE: {State.IDLE: State.WRITING, State.DUE: State.WRITING},
-    Event.DONE: {State.WRITING: State.IDLE, State.CLOSED: State.CLOSED},
-    Event.BREAK: {State.IDLE: State.BROKEN, State.DUE: State.BROKEN, State.CLOSED: State.CLOSED},
+    Event.DONE: {State.WRITING: State.IDLE, State.BROKEN: State.BROKEN, State.CLOSED: State.CLOSED},
+    Event.BREAK: {**dict.fromkeys(State, State.BROKEN), State.CLOSED: State.CLOSED},
     Event.STOP: dict.fromkeys(State, State.CLOSED),
 }
 ENDED = (State.BROKEN, State.CLOSED)
@@ -314,7 +315,7 @@ class Journal:
         try:
             group = self._next_group()
         except BaseException:
-            self._break()
+            self.break_off()
             raise
         if group is None:
             self._quiet.set()
@@ -378,15 +379,15 @@ class Journal:
             if self._seal_wanted:
                 self._seal_now()
         except BaseException:
-            self._break(frames[placed:])
+            self.break_off(frames[placed:])
             raise
         if self._pending:
             self._schedule()
         else:
             self._quiet.set()
 
-    def _break(self, durable: Sequence[Append] = ()) -> None:
-        """An internal error may have left memory behind the journal; `durable` frames are not placed."""
+    def break_off(self, durable: Sequence[Append] = ()) -> None:
+        """An internal error may have left memory behind the disk; `durable` frames are not placed."""
         self.broken = BROKEN
         self._state = after(self._state, Event.BREAK)
         self._quiet.set()
@@ -408,7 +409,7 @@ class Journal:
         try:
             self.trouble.failed(group, error, ended=ended)
         except BaseException:
-            self._break()
+            self.break_off()
             raise
         if ended:
             return

@@ -167,6 +167,27 @@ async def test_an_evacuated_record_keeps_its_earlier_due_time(rig: Rig) -> None:
     assert record.attempts == 1
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_leap_during_an_evacuation_counts_for_what_moves(rig: Rig, fails: bool) -> None:
+    await rig.post.defer_new("a@example.org", rig.clock.now() + 4 * HOUR)
+    await rig.seal()
+    gate = rig.disk.block("pwritev", "*/MANIFEST")
+    if fails:
+        rig.disk.fail("pwritev", "*/MANIFEST")
+    evacuation = asyncio.ensure_future(rig.evacuate())
+    while not gate.reached.is_set():
+        await asyncio.sleep(0)
+    rig.clock.leap(-30 * DAY)
+    assert rig.store.next_due() is None
+    gate.release()
+    await asyncio.wait([evacuation])
+    assert (evacuation.exception() is not None) is fails
+    latest = rig.clock.now() + SCHEDULE.longest
+    assert rig.store.next_due() == latest
+    assert await rig.post.claim_all(latest - 1) == []
+    assert len(await rig.post.claim_all(latest)) == 1
+
+
 @pytest.mark.parametrize("taken", [False, True])
 async def test_skipped_mail_keeps_its_time_when_evacuated(rig: Rig, taken: bool) -> None:
     await rig.post.send("a@example.org")

@@ -15,12 +15,14 @@ from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import MqcdError, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Action, Envelope, Recipient, Submission
+from mqcd.core.queueing.idempotency import Used, key_of
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
 from mqcd.queue.clusters.file import FIRST_LINE, split_lines
 from mqcd.queue.format import segment_header
 from mqcd.queue.format.record import decode, encode
-from mqcd.queue.keys.index import Keys
+from mqcd.queue.keys.file import OpenFile
+from mqcd.queue.memory.entries import Entries
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE
 from mqcd.queue.wal.entry_states import State
@@ -292,18 +294,57 @@ async def test_new_mail_is_claimed_again_after_a_failed_evacuation(rig: Rig) -> 
     assert again.clusters() == []
 
 
-async def test_what_is_committed_is_not_thawed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    await rig.post.send("a@example.org")
+@pytest.mark.parametrize(
+    ("where", "what", "fault"),
+    [
+        (OpenFile, "close", OSError("EIO")),
+        (Shard, "notify", StoreUnavailable("a watcher fails")),
+        (Entries, "evacuated", ValueError("a fault in C5")),
+    ],
+)
+async def test_an_evacuation_that_memory_does_not_follow_is_an_internal_error(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, where: type, what: str, fault: Exception
+) -> None:
+    old, key = (key_of("user:alice", text, "sender@example.com", ["a@example.org"], BODY) for text in "ab")
+    await rig.store.enqueue(rig.post.submission("a@example.org", key=old))
+    await rig.evacuate()
+    await rig.post.settle(delivered(), *await rig.post.claim_all())
+    await rig.store.enqueue(rig.post.submission("a@example.org", key=key))
     await rig.seal()
 
     def fails(*_: object) -> None:
-        raise RuntimeError("an internal error")
+        raise fault
 
-    monkeypatch.setattr(Keys, "evacuated", fails)
+    monkeypatch.setattr(where, what, fails)
     with pytest.raises(RuntimeError):
         await rig.evacuate()
+    monkeypatch.undo()
+    assert rig.shard.journal.broken
     # It is in a cluster that the next start will find: claimed here, it would be delivered twice.
     assert await rig.post.claim_all() == []
+    assert isinstance(await rig.shard.keys.turn(key), Used)
+
+
+async def test_a_key_file_is_closed_when_its_edit_is_not_made(rig: Rig) -> None:
+    key = key_of("user:alice", "a", "sender@example.com", ["a@example.org"], BODY)
+    await rig.store.enqueue(rig.post.submission("a@example.org", key=key))
+    await rig.seal()
+    faults = [StoreUnavailable("a watcher fails")]
+
+    def watcher() -> None:
+        if faults:
+            raise faults.pop()
+
+    rig.store.watch(watcher)
+    gate = rig.disk.block("open", "*.keys")
+    evacuation = asyncio.ensure_future(rig.evacuate())
+    while not gate.reached.is_set():
+        await asyncio.sleep(0)
+    rig.clock.leap(-HOUR)
+    gate.release()
+    with pytest.raises(StoreUnavailable):
+        await evacuation
+    assert rig.disk.count("open", "*.keys") == rig.disk.count("close", "*.keys") == 1
 
 
 def spoil(segment: Segment, entry: JournalEntry) -> None:

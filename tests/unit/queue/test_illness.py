@@ -81,7 +81,7 @@ async def test_the_door_names_file_and_error_while_the_journal_fails(rig: Rig) -
 
 async def test_a_broken_journal_is_named_and_nothing_is_tried(rig: Rig) -> None:
     await rig.post.send("a@example.org")
-    rig.shard.journal._break()
+    rig.shard.journal.break_off()
     assert rig.store.refusing() == rig.store.stalled() == rig.shard.journal.broken
     assert await rig.post.claim_all() == []
 

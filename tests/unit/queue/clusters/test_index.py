@@ -40,7 +40,7 @@ async def test_a_read_does_not_undo_a_due_time_brought_forward(rig: Rig) -> None
     index, now = rig.shard.cluster_index, rig.clock.now()
     taken = index.reader.read(*index.to_read(name), 1, now + HOUR, 1 << 16)
     assert len(taken.lines) == 1
-    index.bring_forward(now + 1000)
+    index.bring_forward(now + 1000, index.clusters.values())
     index.advance(taken.state)
     assert index.offers.next_due() == now + 1000
 
@@ -73,7 +73,7 @@ async def test_a_cancelled_claim_waits_for_its_thread(rig: Rig, monkeypatch: pyt
 async def test_a_replaced_cluster_ends_and_no_rest_is_due_later(rig: Rig) -> None:
     name = await put_off(rig)
     index, now = rig.shard.cluster_index, rig.clock.now()
-    index.bring_forward(now)
+    index.bring_forward(now, index.clusters.values())
     old = index.clusters[name]
     held = replace(old, name=f"held/+/{name.rpartition('/')[2]}", due=0)
     rest = replace(old, name=f"{name}-rest", due=old.due_last)
@@ -89,7 +89,7 @@ async def test_an_unreadable_cluster_is_offered_no_more(rig: Rig) -> None:
     index, now = rig.shard.cluster_index, rig.clock.now()
     (rig.queue / name).unlink()
     assert await rig.store.claim(10, now + 2 * HOUR) == []
-    index.bring_forward(now + 1000)
+    index.bring_forward(now + 1000, index.clusters.values())
     assert index.offers.next_due() is None
     index.offers.reserve([name])
     index.offers.give_back([name])

@@ -133,7 +133,7 @@ async def test_a_batch_that_waits_ends_when_the_journal_breaks(rig: Rig) -> None
     acting = asyncio.ensure_future(carry_out(rig.store, batch(Action.HOLD, rig.post), other))
     await turns()
     assert not acting.done()
-    rig.shard.journal._break()
+    rig.shard.journal.break_off()
     for waiting in (acting, parking):
         with pytest.raises(StoreUnavailable, match="only a restart helps"):
             await asyncio.wait_for(waiting, 30)

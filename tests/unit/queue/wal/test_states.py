@@ -23,7 +23,7 @@ def test_an_end_of_writing_is_final() -> None:
     assert [before for before, following in steps if before in ended and following not in ended] == []
     after_close = {each for each in event if state.CLOSED in group_commit.TABLE[each]}
     assert after_close == {event.DONE, event.BREAK, event.STOP}
-    assert group_commit.TABLE[event.DONE].keys() == {state.WRITING, state.CLOSED}
+    assert group_commit.TABLE[event.DONE].keys() == {state.WRITING, *ended}
 
 
 def test_each_state_of_an_entry_is_reached_and_left_unless_it_is_an_end() -> None:
