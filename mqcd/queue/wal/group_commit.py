@@ -3,10 +3,10 @@
 Promise: when the future of an append is done without error, its frame and every frame before it are on
 disk. There are no timers: a group is what gathered while the last group was syncing, and until a turn of the
 loop brings no more. `trouble` says what follows when a group cannot be written, `pending` which frames are
-refused and which wait.
+refused and which wait, `sealing` when a segment begins and is sealed.
 
-The state of writing changes by `after` alone. How often writing has failed, why, and whether the segment is
-to be sealed are facts beside it, in any state.
+The state of writing changes by `after` alone. How often writing has failed and why (`trouble`), and whether
+the segment is to be sealed (`sealing`), are facts beside it, in any state.
 
 One thread, the committer, writes and syncs; everything else happens on the event loop, all callbacks, too:
 
@@ -57,7 +57,8 @@ from mqcd.queue.wal.pending import (
     pack_group,
     refuse,
 )
-from mqcd.queue.wal.segments import Ring, Segment, SegmentEvent
+from mqcd.queue.wal.sealing import Sealing
+from mqcd.queue.wal.segments import Ring, Segment
 from mqcd.queue.wal.trouble import Trouble
 
 
@@ -149,8 +150,6 @@ class Journal:
     ) -> None:
         self.ring = ring
         self._clock = clock
-        self._spids = spids
-        self._epoch = epoch
         self.sequence = sequence
         """Sequence of the next entry."""
         self.capacity = capacity
@@ -161,16 +160,22 @@ class Journal:
         """Octets of the largest body that fits in a segment at all."""
         self.max_entries = max_entries
         """Unfinished recipients of one segment, at most."""
-        self._seal_age = seal_age
         self._figures = figures
         self._loop = asyncio.get_running_loop()
         self._committer = committer
         self._pending: deque[Append] = deque()
         self._state = _IDLE
-        self._seal_wanted = False
-        self._seal_timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.Task[None] | None = None
-        self.trouble = Trouble(ring, disk, clock, self._pending, self._sealed)
+        self._sealing = Sealing(
+            ring,
+            clock,
+            spids,
+            epoch=epoch,
+            age=seal_age,
+            seal=self.seal,
+            on_sealed=lambda segment: self.on_sealed(segment),
+        )
+        self.trouble = Trouble(ring, disk, clock, self._pending, self._sealing.sealed)
         self.on_mended: Callable[[], None] = lambda: None
         """Called when writing goes well again after it had been failing. Set by `recovery.open`."""
         self.on_begun: Callable[[], None] = lambda: None
@@ -222,9 +227,9 @@ class Journal:
     def seal(self) -> None:
         """Close the current segment as soon as what is being written to it is done."""
         if self._state in (_WRITING, _CLOSED):
-            self._seal_wanted = True
-        elif self.ring.current is not None:
-            self._seal_now()
+            self._sealing.wanted = True
+        else:
+            self._sealing.now()
 
     async def quiet(self) -> None:
         """Wait until nothing is being written, or writing goes on failing."""
@@ -232,69 +237,13 @@ class Journal:
 
     async def stop(self) -> None:
         """End the committer; return when it has ended. What was never written fails with StoreUnavailable."""
-        if self._seal_timer is not None:
-            self._seal_timer.cancel()
+        self._sealing.stop()
         if self._retry is not None:
             self._retry.cancel()
         ended = self._committer.stop()
         self._state = after(self._state, Event.STOP)
         self._refuse_all("the queue has been closed")
         await ended
-
-    def _seal_later(self) -> None:
-        self._seal_timer = self._loop.call_later(self._seal_age / 1000, self._seal_aged)
-
-    def _seal_aged(self) -> None:
-        if self.ring.may_begin:
-            self.seal()
-        else:
-            # No segment could follow this one: as long as it has room, it stays open.
-            self._seal_later()
-
-    def _seal_now(self) -> None:
-        if (segment := self._leave()) is not None:
-            self._sealed(segment)
-
-    def _leave(self) -> Segment | None:
-        """Let nothing more go into the current segment; returns it unless it is empty."""
-        segment = self.ring.current
-        self._seal_wanted = False
-        if self._seal_timer is not None:
-            self._seal_timer.cancel()
-            self._seal_timer = None
-        if segment is None or segment.empty:
-            return None
-        self.ring.current = None
-        return segment
-
-    def _sealed(self, segment: Segment) -> None:
-        segment.on(SegmentEvent.SEAL)
-        segment.sealed_at = self._clock.monotonic()
-        self.on_sealed(segment)
-
-    def _begin_segment(self) -> Segment | None:
-        """A new segment, or None when there is no room for what waits."""
-        ring = self.ring
-        kept = not ring.may_begin
-        if kept:
-            refuse(self._pending, MORE, FULL)
-            if not self._pending:
-                return None
-        last = ring.last
-        header = segment_header.SegmentHeader(
-            self._epoch,
-            ring.next_number,
-            self.sequence,
-            last.number if last else 0,
-            last.end if last else 0,
-            self._clock.now(),
-            self._spids.last,
-        )
-        segment = Segment(header, ring.path_of(header.number))
-        segment.kept = kept
-        ring.add(segment)
-        ring.current = segment
-        return segment
 
     def _schedule(self) -> None:
         self._state = after(self._state, Event.SCHEDULE)
@@ -348,9 +297,13 @@ class Journal:
             group = self._pack(segment)
             if group.frames:
                 return group
-            self._seal_now()
-        segment = self._begin_segment()
-        return self._pack(segment) if segment is not None else None
+            self._sealing.now()
+        kept = not self.ring.may_begin
+        if kept:
+            refuse(self._pending, MORE, FULL)
+            if not self._pending:
+                return None
+        return self._pack(self._sealing.begin(self.sequence, kept=kept))
 
     def _pack(self, segment: Segment) -> Group:
         return pack_group(self._pending, segment, self.sequence, self.capacity, self.max_entries)
@@ -365,9 +318,7 @@ class Journal:
             if self.trouble.failures and self.trouble.mended():
                 self.on_mended()
             if fresh:
-                self.ring.fresh = False
-                if self._state is not _CLOSED:
-                    self._seal_later()
+                self._sealing.begun()
                 self.on_begun()
             self._figures.committed(len(frames), micros)
             for frame in frames:
@@ -376,8 +327,8 @@ class Journal:
                 future = frame.future
                 if not future.done():
                     future.set_result(None)
-            if self._seal_wanted:
-                self._seal_now()
+            if self._sealing.wanted:
+                self._sealing.now()
         except BaseException:
             self.break_off(frames[placed:])
             raise
@@ -405,7 +356,7 @@ class Journal:
         """The group could not be written: `trouble` refuses or keeps its frames; a new segment is tried."""
         ended = self._state in ENDED
         if not group.segment.empty:
-            self._leave()
+            self._sealing.leave()
         try:
             self.trouble.failed(group, error, ended=ended)
         except BaseException:

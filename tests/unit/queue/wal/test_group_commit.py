@@ -404,28 +404,22 @@ async def test_in_a_full_ring_a_segment_stays_open_beyond_its_age(tmp_path: Path
 
 
 class Loop:
-    """The event loop as the journal knows it, but its timers go by a clock that the test moves."""
+    """The event loop as `Sealing` knows it, but its timers go by a clock that the test moves."""
 
     def __init__(self, clock: FakeClock) -> None:
-        loop = asyncio.get_running_loop()
         self._clock = clock
-        self.create_future, self.create_task, self.call_soon = (
-            loop.create_future,
-            loop.create_task,
-            loop.call_soon,
-        )
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.Task[None]:
         async def wait() -> None:
             await self._clock.sleep(round(seconds * 1000))
             callback()
 
-        return self.create_task(wait())
+        return asyncio.get_running_loop().create_task(wait())
 
 
 async def test_steady_mail_seals_a_segment_at_its_age(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "journal", seal_age=5000)
-    bench.journal._loop = cast("asyncio.AbstractEventLoop", Loop(bench.clock))
+    bench.journal._sealing._loop = cast("asyncio.AbstractEventLoop", Loop(bench.clock))
     try:
         for second in range(20):
             await bench.append(b"mail", Kind.ACCEPT)
@@ -604,7 +598,7 @@ async def test_a_failed_file_that_fails_to_close_breaks_nothing(
 
 async def test_a_group_that_a_stop_waits_for_starts_no_timer(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "journal", seal_age=5000)
-    bench.journal._loop = cast("asyncio.AbstractEventLoop", Loop(bench.clock))
+    bench.journal._sealing._loop = cast("asyncio.AbstractEventLoop", Loop(bench.clock))
     gate = bench.disk.block("datasync", "*/1.wal")
     verdict = bench.append(b"verdict")
     await reached(gate)
