@@ -88,7 +88,6 @@ class ClusterIndex:
         """The MANIFEST has these states of `to_record`; what frames have changed since is still to come."""
         for name, state in states.items():
             if not state.left:
-                self.offers.withdraw(name)
                 del self.clusters[name]
                 self._latest.pop(name, None)
             if self.clusters.get(name) in (None, state):

@@ -23,7 +23,7 @@ little share the turns of "".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import takewhile
@@ -40,101 +40,71 @@ class Offers:
     def __init__(self, clusters: Mapping[str, ClusterState]) -> None:
         """`clusters`: all of them, offered or not; kept by `ClusterIndex`."""
         self._clusters = clusters
-        self._queues: dict[Area, dict[str, dict[str, None]]] = {Area.INCOMING: {}, Area.BOUNCES: {}}
-        """By tenant, in the order of their turns, names by age; none is empty."""
-        self._held: dict[str, dict[str, None]] = {}
-        """By domain, the clusters of its held mail by age."""
+        self._queues = {area: _Lines(clusters, _tenant) for area in Area if area not in BY_DUE}
+        self._held = _Lines(clusters, lambda state: queue_of(state.name))
+        self._due = {area: _ByDue(partial(_DueClusters, clusters)) for area in BY_DUE}
         self._reserved: set[str] = set()
         self._aside: set[str] = set()
-        self._due = {area: DueByTenant(partial(_DueClusters, clusters)) for area in BY_DUE}
+
+    def _homes(self, state: ClusterState) -> Iterator[_Lines | _ByDue]:
+        """The containers that a cluster is in while it is offered."""
+        if state.area in self._queues:
+            yield self._queues[state.area]
+        elif state.due or state.area is not Area.HELD:
+            yield self._due[state.area]
+        if queue_of(state.name):
+            yield self._held
+
+    def _is_offered(self, state: ClusterState) -> bool:
+        return bool(state.left) and state.name not in self._reserved and state.name not in self._aside
 
     def offer(self, state: ClusterState) -> None:
-        """Offer a cluster by its state, which is new; not if it holds nothing, is reserved or set aside."""
-        if not state.left or state.name in self._reserved or state.name in self._aside:
-            self.withdraw(state.name)
-        elif state.area in BY_DUE:
-            if domain := queue_of(state.name):
-                self._line_up(self._held.setdefault(domain, {}), state)
-            # Held mail without a due time waits for an operator.
-            if state.due or state.area is not Area.HELD:
-                self._due[state.area].row(_tenant(state), state.due).push(state)
-        elif state.area in self._queues:
-            self._line_up(self._queues[state.area].setdefault(_tenant(state), {}), state)
+        """Offer a cluster by its state, which is new, or offer it no more: see `_is_offered`."""
+        offered = self._is_offered(state)
+        for home in self._homes(state):
+            if offered:
+                home.add(state)
+            else:
+                home.withdraw(state)
 
-    def _line_up(self, names: dict[str, None], state: ClusterState) -> None:
-        """Put a cluster behind those of its age, unless it is there. The last one is seldom younger."""
-        if state.name in names:
-            return
-        age = state.received
-        younger = list(takewhile(lambda name: self._clusters[name].received > age, reversed(names)))
-        names[state.name] = None
-        for name in reversed(younger):
-            del names[name]
-            names[name] = None
-
-    def withdraw(self, name: str) -> None:
-        """Offer a cluster no more: rows by due time have not got it, or pass it over because it is empty."""
-        for queue in self._queues.values():
-            for tenant in [tenant for tenant, names in queue.items() if name in names]:
-                del queue[tenant][name]
-                if not queue[tenant]:
-                    del queue[tenant]
-        domain = queue_of(name)
-        if domain and (held := self._held.get(domain)) is not None:
-            held.pop(name, None)
-            if not held:
-                del self._held[domain]
+    def _offer_anew(self, name: str) -> None:
+        """One of the reasons not to offer a cluster holds from now on, or no more."""
+        if (state := self._clusters.get(name)) is not None:
+            self.offer(state)
 
     def set_aside(self, name: str) -> None:
         """Do not offer a cluster that cannot be read. Its records stay counted."""
         self._aside.add(name)
-        self._hide(name)
+        self._offer_anew(name)
 
     def bring_back(self, name: str) -> None:
         """Offer it again: it may be readable now."""
         self._aside.discard(name)
-        self._offer_again(name)
-
-    def _hide(self, name: str) -> None:
-        if (state := self._clusters.get(name)) is None:
-            return
-        if state.area in BY_DUE:
-            for row in self._due[state.area].rows:
-                row.withdraw(name)
-        self.withdraw(name)
-
-    def _offer_again(self, name: str) -> None:
-        if (state := self._clusters.get(name)) is not None:
-            self.offer(state)
+        self._offer_anew(name)
 
     def reserve(self, names: Iterable[str]) -> None:
         """Offer these to no claim until they are given back."""
         for name in names:
             self._reserved.add(name)
-            self._hide(name)
+            self._offer_anew(name)
 
     def give_back(self, names: Iterable[str]) -> None:
         """Offer these again, as far as they still hold records."""
         for name in names:
             self._reserved.discard(name)
-            self._offer_again(name)
+            self._offer_anew(name)
 
     def first(self, area: Area) -> str | None:
         """The oldest cluster of `incoming` or `bounces` of the tenant whose turn it is."""
-        queue = self._queues[area]
-        if not queue:
-            return None
-        tenant = next(iter(queue))
-        names = queue[tenant] = queue.pop(tenant)
-        return next(iter(names))
+        return self._queues[area].next()
 
     def has(self, area: Area) -> bool:
         """Whether `first` names one."""
-        return bool(self._queues[area])
+        return bool(self._queues[area].names)
 
     def tenants(self, area: Area) -> Collection[str]:
         """The tenants between which `first` takes turns."""
-        return self._queues[area].keys()
+        return self._queues[area].names.keys()
 
     def next_due(self, area: Area = Area.DEFERRED) -> int | None:
         """When the first record of an area's clusters is due, ms; of several that are due already, any."""
@@ -152,14 +122,51 @@ class Offers:
 
     def first_held(self, domain: str) -> str | None:
         """The oldest cluster of a domain's held mail that may be claimed without an operator."""
-        names = self._held.get(domain, ())
+        names = self._held.names.get(domain, ())
         return next((name for name in names if self._clusters[name].due), None)
 
     def held_domains(self) -> Iterator[str]:
         """The domains that have such a cluster, or one that is reserved; perhaps twice."""
         reserved = [self._clusters[name] for name in self._reserved if name in self._clusters]
         yield from {queue_of(each.name) for each in reserved if each.left and each.due} - {""}
-        yield from (domain for domain in self._held if self.first_held(domain) is not None)
+        yield from (domain for domain in self._held.names if self.first_held(domain) is not None)
+
+
+class _Lines:
+    """Clusters by age, in lines that take turns."""
+
+    def __init__(self, clusters: Mapping[str, ClusterState], line_of: Callable[[ClusterState], str]) -> None:
+        self._clusters = clusters
+        self._line_of = line_of
+        self.names: dict[str, dict[str, None]] = {}
+        """By line, in the order of their turns, names by age; none is empty."""
+
+    def add(self, state: ClusterState) -> None:
+        """Put a cluster behind those of its age, unless it is there. The last one is seldom younger."""
+        names = self.names.setdefault(self._line_of(state), {})
+        if state.name in names:
+            return
+        age = state.received
+        younger = list(takewhile(lambda name: self._clusters[name].received > age, reversed(names)))
+        names[state.name] = None
+        for name in reversed(younger):
+            del names[name]
+            names[name] = None
+
+    def withdraw(self, state: ClusterState) -> None:
+        line = self._line_of(state)
+        names = self.names.get(line, {})
+        names.pop(state.name, None)
+        if not names:
+            self.names.pop(line, None)
+
+    def next(self) -> str | None:
+        """The oldest one of the line whose turn it is."""
+        if not self.names:
+            return None
+        line = next(iter(self.names))
+        names = self.names[line] = self.names.pop(line)
+        return next(iter(names))
 
 
 class _DueClusters:
@@ -192,6 +199,21 @@ class _DueClusters:
     def first(self) -> str:
         """The first one; there is one."""
         return self._heap[0][1]
+
+
+class _ByDue(DueByTenant[_DueClusters]):
+    """Clusters by due time, tenants in turn."""
+
+    __slots__ = ()
+
+    def add(self, state: ClusterState) -> None:
+        self.row(_tenant(state), state.due).push(state)
+
+    def withdraw(self, state: ClusterState) -> None:
+        # One that holds nothing is passed over.
+        if state.left:
+            for row in self.rows:
+                row.withdraw(state.name)
 
 
 def _tenant(state: ClusterState) -> str:

@@ -27,5 +27,5 @@ def test_what_is_given_back_stands_where_its_age_says(place: str, given_back: li
     order = []
     while name := offers.first_held("a.example") if "held" in place else offers.first(Area(place)):
         order.append(clusters[name].received)
-        offers.withdraw(name)
+        offers.reserve([name])
     assert order == ages
