@@ -38,6 +38,7 @@ from mqcd.queue.recovery.open import recover
 from mqcd.queue.recovery.replay import replay_chain
 from mqcd.queue.requests import look
 from mqcd.queue.requests.accept import Acceptance
+from mqcd.queue.requests.carries import Carries
 from mqcd.queue.requests.claim import Claims
 from mqcd.queue.requests.pick import Picking
 from mqcd.queue.requests.staging import Staging
@@ -112,8 +113,9 @@ class ClusterStore:
         shard.options = self._options
         shard.watchers = self._watchers
         staging, acceptance = Staging(shard, self._space), Acceptance(shard, self._find)
-        writer = Writer(shard, staging, acceptance)
-        checkpointer = Checkpointer(shard, writer, self._space)
+        carries = Carries(shard)
+        writer = Writer(shard, staging, acceptance, carries)
+        checkpointer = Checkpointer(shard, carries, self._space)
         shard.time.look()
         recovery = asyncio.ensure_future(self._replay(shard, checkpointer, recovered.chain))
         self._open = Parts(

@@ -29,7 +29,7 @@ from mqcd.queue.events.export import Exported
 from mqcd.queue.helper import jobs
 from mqcd.queue.helper.leftovers import Leftovers, RemoveLeftovers
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.write import Writer
+from mqcd.queue.requests.carries import Carries
 from mqcd.queue.wal.segments import Segment, SegmentEvent, SegmentState
 
 log = logging.getLogger(__name__)
@@ -45,13 +45,13 @@ _SHARE = 20
 class Checkpointer:
     """One per shard; a task of its own, woken by seals, ages and references to resolve."""
 
-    def __init__(self, shard: Shard, writer: Writer, space: Space) -> None:
+    def __init__(self, shard: Shard, carries: Carries, space: Space) -> None:
         self._shard = shard
         self._space = space
         self._wake = asyncio.Event()
         self._relief = asyncio.Event()
         self._reserve = Reserve(shard.disk, shard.queue_root, shard.spool_root)
-        self._evacuator = Evacuator(shard, writer, self._reserve, self._wake)
+        self._evacuator = Evacuator(shard, carries, self._reserve, self._wake)
         self.spool_gc = SpoolGc(shard)
         self._retainer = Retainer(shard)
         self._asked = False

@@ -8,16 +8,16 @@ A step takes the segment and what earlier steps gave, and nothing else lasts bet
 | C2, C3 `_list` | `frozen` | `listed`: contents, lines | the same | the same |
 | C2, C3 `_copy` | `listed` | `copied`: clusters | and, as waste, contents and clusters | some of these |
 | C3 `_write_keys` | | `keys`: a file, and what it replaces | and, as waste, that file | all of these |
-| C4 `_commit` | `copied`, `keys` | `edit` | one edit: the segment is the waste now | the same, or doubt |
-| C4 `_retire` | `listed`, `copied`, `keys`, `edit` | `borrowers` | the same | a broken journal |
+| C4 `_commit` | `listed`, `copied`, `keys` | `moved` | one edit: the segment is waste | the same, or doubt |
+| C4 `Shard.evacuated` | `moved` | `borrowers` | the same | a broken journal |
 | C5 `_release` | `frozen`, `borrowers` | | contents that no entry needs go | the same |
-| C5 `_free` | `edit` | | what ended goes, the segment's file is free | the same |
+| C5 `_free` | `moved` | | what ended goes, the segment's file is free | the same |
 
 A failure until `_commit` is undone: entries that rest in the segment wait there again (`thaw`), entries that
 CARRY frames have moved stay where they are. Files of C2 and C3 are used or written anew by the next try, or
 removed as waste. While it is in doubt whether the edit is durable, all stay frozen (`_until_certain`). What
 is durable is not undone: an entry that is thawed would be in a cluster, too. Nor is it tried again: whatever
-is raised from `_retire` on is an internal error. What C5 cannot remove is logged.
+is raised behind `_commit` is an internal error. What C5 cannot remove is logged.
 
 Up to C4 the entries are in no queue, and what is begun reads the segment; from then on it reads clusters and
 spool. The segment's file stays as it is for what has begun to read before: searches that have met frozen
@@ -47,13 +47,13 @@ from mqcd.queue.checkpoint.freezing import Freezing
 from mqcd.queue.disk.reserve import Reserve
 from mqcd.queue.format.keys import RECORD
 from mqcd.queue.helper import jobs
-from mqcd.queue.keys.file import OpenFile, WriteKeys, Written
-from mqcd.queue.keys.live import Taken
-from mqcd.queue.manifest.state import ClusterState, Edit
-from mqcd.queue.memory.shard_state import Shard
+from mqcd.queue.keys.file import WriteKeys, Written
+from mqcd.queue.keys.index import MovedKeys
+from mqcd.queue.manifest.state import Edit
+from mqcd.queue.memory.shard_state import Moved, Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
-from mqcd.queue.requests.write import Writer
-from mqcd.queue.wal.segments import JournalEntry, Segment, SegmentEvent
+from mqcd.queue.requests.carries import Carries
+from mqcd.queue.wal.segments import JournalEntry, Segment
 
 log = logging.getLogger(__name__)
 
@@ -73,36 +73,13 @@ class _Listed:
     """Of the frozen entries."""
 
 
-@dataclass(frozen=True, slots=True)
-class _MovedKeys:
-    """The idempotency keys of the segment's messages."""
-
-    taken: Taken
-    """As memory has them."""
-    file: OpenFile | None
-    """Has them from the commit on; None = no key is young enough."""
-    ended: tuple[str, ...]
-    """Key files that are part of this one, or too old."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Committed:
-    """What the edit says, for memory to follow."""
-
-    first_live: int
-    changed: Mapping[str, ClusterState]
-    """Of older clusters."""
-    ended: tuple[str, ...]
-    """Clusters and key files."""
-
-
 class Evacuator:
     """One per shard, driven by its checkpointer."""
 
-    def __init__(self, shard: Shard, writer: Writer, reserve: Reserve, wake: asyncio.Event) -> None:
+    def __init__(self, shard: Shard, carries: Carries, reserve: Reserve, wake: asyncio.Event) -> None:
         """`wake` is set when what has failed need not wait to be tried again."""
         self._shard = shard
-        self._writer = writer
+        self._carries = carries
         self._reserve = reserve
         self._wake = wake
         self.stopping = False
@@ -115,13 +92,13 @@ class Evacuator:
         shard = self._shard
         begun = shard.clock.monotonic()
         await shard.deleter.settled(self._urgent)
-        freezing = Freezing(shard, self._writer, segment)
+        freezing = Freezing(shard, self._carries, segment)
         try:
             frozen = await freezing.freeze()
             listed = await _list(segment, frozen)
             copied = await self._copy(segment, listed)
             keys = await self._write_keys(segment)
-            edit = await self._commit(segment, copied, keys)
+            moved = await self._commit(segment, listed, copied, keys)
         except BaseException as error:
             await self._until_certain(error)
             await freezing.thaw()
@@ -130,11 +107,11 @@ class Evacuator:
             # Until the frozen entries are dropped they are read here.
             segment.readers += 1
             try:
-                borrowers = self._retire(segment, listed, copied, keys, edit)
+                borrowers = shard.evacuated(segment, moved)
                 await self._release(segment, frozen, borrowers)
             finally:
                 segment.readers -= 1
-            await self._free(segment, edit)
+            await self._free(segment, moved)
         except Exception as error:
             shard.journal.break_off()
             text = f"segment {segment.number} is evacuated, and memory does not follow"
@@ -166,14 +143,14 @@ class Evacuator:
         )
         return cast("jobs.Evacuated", await shard.helper.run(task))
 
-    async def _write_keys(self, segment: Segment) -> _MovedKeys:
+    async def _write_keys(self, segment: Segment) -> MovedKeys:
         """C3: the segment's idempotency keys go to a key file; files whose keys are all too old will end."""
         shard, index = self._shard, self._shard.keys
         listed = tuple(shard.manifest.state.keys.values())
         taken = index.live.until(segment.number)
         ended = index.expired(listed)
         if not taken.records:
-            return _MovedKeys(taken, None, tuple(ended))
+            return MovedKeys(taken, None, tuple(ended))
         task = WriteKeys(
             queue_root=shard.queue_root,
             segment=segment.number,
@@ -189,18 +166,22 @@ class Evacuator:
         if written.file is not None:
             opened = (written.file, written.merged, task.records)
             file = await in_thread(shard.executor, index.open_file, *opened)
-        return _MovedKeys(taken, file, tuple(dict.fromkeys((*ended, *written.merged))))
+        return MovedKeys(taken, file, tuple(dict.fromkeys((*ended, *written.merged))))
 
-    async def _commit(self, segment: Segment, copied: jobs.Evacuated, keys: _MovedKeys) -> _Committed:
+    async def _commit(
+        self, segment: Segment, listed: _Listed, copied: jobs.Evacuated, keys: MovedKeys
+    ) -> Moved:
         """C4: one edit. When it fails the key file is closed."""
         try:
-            return await self._commit_edit(segment, copied, keys)
+            return await self._commit_edit(segment, listed, copied, keys)
         except BaseException:
             if keys.file is not None:
                 keys.file.close()
             raise
 
-    async def _commit_edit(self, segment: Segment, copied: jobs.Evacuated, keys: _MovedKeys) -> _Committed:
+    async def _commit_edit(
+        self, segment: Segment, listed: _Listed, copied: jobs.Evacuated, keys: MovedKeys
+    ) -> Moved:
         shard, ring = self._shard, self._shard.ring
         following = next((number for number in ring.segments if number > segment.number), ring.next_number)
         totals = shard.manifest.state.totals + segment.totals
@@ -219,36 +200,19 @@ class Evacuator:
         if shard.journal.broken:
             raise StoreUnavailable(shard.journal.broken)
         await shard.editing.commit(edit)
-        return _Committed(following, changed, edit.end)
-
-    def _retire(
-        self, segment: Segment, listed: _Listed, copied: jobs.Evacuated, keys: _MovedKeys, edit: _Committed
-    ) -> list[JournalEntry]:
-        """C4: memory follows the edit, in the same turn of the loop. Returns the entries of other segments
-        whose content was here: one that ends from now on has its own file removed."""
-        shard, accounts = self._shard, self._shard.entries.accounts
-        shard.ring.first_live = edit.first_live
-        shard.cluster_index.recorded(edit.changed)
-        segment.on(SegmentEvent.EVACUATE)
-        shard.keys.evacuated(keys.taken, keys.file, keys.ended)
-        for area, records in listed.records.items():
-            accounts.take(area, records, listed.octets[area])
-        for cluster in copied.clusters:
-            accounts.add_cluster(cluster)
-            shard.cluster_index.add(cluster)
-        # The clock may have leapt back since their due times were listed.
-        shard.cluster_index.bring_forward(shard.latest_due(), copied.clusters)
-        shard.ring.entries -= listed.records.total()
-        shard.figures.quarantined += copied.bad
         if copied.bad:
             text = "segment %d: %d records did not check and are in quarantine"
             log.error(text, segment.number, copied.bad)
-        borrowers = list(segment.borrowers)
-        segment.entries.clear()
-        segment.borrowers.clear()
-        shard.entries.moving_held.clear()
-        shard.notify()
-        return borrowers
+        return Moved(
+            first_live=following,
+            records=listed.records,
+            octets=listed.octets,
+            clusters=copied.clusters,
+            bad=copied.bad,
+            changed=changed,
+            keys=keys,
+            ended=edit.end,
+        )
 
     async def _until_certain(self, error: BaseException) -> None:
         """Wait until the disk says whether the edit happened. Until then the frozen records may be in
@@ -278,11 +242,11 @@ class Evacuator:
             for file in files:
                 shard.deleter.remove(shard.silos.file(file))
 
-    async def _free(self, segment: Segment, edit: _Committed) -> None:
+    async def _free(self, segment: Segment, moved: Moved) -> None:
         """C5: free the slot."""
         shard = self._shard
         await shard.deleter.unpinned(self._urgent)
-        for name in edit.ended:
+        for name in moved.ended:
             shard.deleter.remove(shard.queue_root / name)
         if shard.ring.may_recycle(segment):
             shard.ring.free.append(segment.path)

@@ -13,23 +13,21 @@ What rests is frozen. What is in flight must not be, because its verdict may com
 
 from __future__ import annotations
 
-import asyncio
-
 from mqcd.core.model import Area
-from mqcd.queue.format.frame import ALIVE, BEGUN, ENTRY_HEAD, Entry, Kind, Mark, pack_entry
+from mqcd.queue.format.frame import ENTRY_HEAD
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import AT_ONCE, slices
-from mqcd.queue.requests.write import Writer
-from mqcd.queue.wal.entry_states import UNDER_CARRY, Event, State
+from mqcd.queue.requests.carries import Carries
+from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry, Segment
 
 
 class Freezing:
     """The freezing of one segment."""
 
-    def __init__(self, shard: Shard, writer: Writer, segment: Segment) -> None:
+    def __init__(self, shard: Shard, carries: Carries, segment: Segment) -> None:
         self._shard = shard
-        self._writer = writer
+        self._carries = carries
         self._segment = segment
 
     async def freeze(self) -> list[JournalEntry]:
@@ -37,7 +35,7 @@ class Freezing:
         then: no later start finds them here. Raises OSError, StoreUnavailable; then some may be frozen."""
         frozen = await self._freeze_resting()
         while any(entry.state is not State.FROZEN for entry in self._segment.entries.values()):
-            await self._carry()
+            await self._carries.carry(await self._claimed())
             frozen += await self._freeze_resting()
         return frozen
 
@@ -75,33 +73,6 @@ class Freezing:
         shard.entries.waiting.drop(segment.number)
         return frozen
 
-    async def _carry(self) -> None:
-        """Move claimed entries to the current segment: as many as fit in one frame."""
-        shard = self._shard
-        carried = [(entry, _carried(entry, line)) for entry, line in await self._claimed()]
-        for entry, _ in carried:
-            entry.on(Event.CARRY)
-
-        def landed() -> None:
-            for entry, _ in carried:
-                if entry.state in UNDER_CARRY:
-                    shard.entries.carried(entry)
-            # Some may have been given up meanwhile.
-            shard.notify()
-
-        def placed(target: Segment, ordinal: int, body: int, _sequence: int) -> None:
-            for entry, frame_entry in carried:
-                shard.entries.move(entry, target, ordinal, body + ENTRY_HEAD, len(frame_entry.line))
-                ordinal += 1
-                body += ENTRY_HEAD + len(frame_entry.line)
-            landed()
-
-        body = b"".join([pack_entry(frame_entry) for _, frame_entry in carried])
-        # A frame without entries is written, too: when it is durable, so are the verdicts before it.
-        durable = shard.journal.append(Kind.CARRY, [body], len(carried), shard.clock.now(), placed, landed)
-        with self._writer.carrying(durable):
-            await asyncio.shield(durable)
-
     async def _claimed(self) -> list[tuple[JournalEntry, bytes]]:
         """Claimed entries and their lines, as many as fit in one frame."""
         segment, room = self._segment, self._shard.journal.largest_frame
@@ -113,9 +84,3 @@ class Freezing:
             lines.append((entry, await self._shard.raw_line(entry)))
         # While others were read, some may have been settled or given back.
         return [each for each in lines if each[0].segment is segment and each[0].state is State.CLAIMED]
-
-
-def _carried(entry: JournalEntry, line: bytes) -> Entry:
-    """Its part of a CARRY frame."""
-    flags = ALIVE | (BEGUN if entry.begun else 0)
-    return Entry(Mark.CARRIED, flags, entry.segment.number, entry.ordinal, entry.content, line)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,17 @@ log = logging.getLogger(__name__)
 
 PRINTS_SHARE: Final = 4
 """The part of `memorybudget` that the prints of key files may take: one in so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedKeys:
+    """Keys that an evacuation moves from memory to a file."""
+
+    taken: Taken
+    file: OpenFile | None
+    """Has them from the commit on; None = no key is young enough."""
+    ended: Sequence[str]
+    """Key files that are part of this one, or too old."""
 
 
 class Keys:
@@ -136,13 +148,13 @@ class Keys:
         since = self.since()
         return [state.name for state in states if state.newest < since]
 
-    def evacuated(self, taken: Taken, new: OpenFile | None, ended: Sequence[str]) -> None:
-        """An edit has put files in the place of a segment's keys, and of those of other files."""
-        old = [file for file in self._files if file.state.name in ended]
+    def evacuated(self, moved: MovedKeys) -> None:
+        """An edit has put a file in the place of a segment's keys, and of those of other files."""
+        old = [file for file in self._files if file.state.name in moved.ended]
         self._files = [file for file in self._files if file not in old]
-        if new is not None:
-            self._files.append(new)
-        self.live.drop(taken)
+        if moved.file is not None:
+            self._files.append(moved.file)
+        self.live.drop(moved.taken)
         self._filed.expire(self.since())
         for file in old:
             file.close()

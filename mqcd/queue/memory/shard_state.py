@@ -8,14 +8,14 @@ requests change is in four of the parts: `entries`, `cluster_index`, `references
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 
 from mqcd.config.settings import QueueSettings
 from mqcd.core.clockwatch import ClockWatch
-from mqcd.core.model import Recipient
+from mqcd.core.model import Area, Recipient
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import SpidSource
@@ -28,9 +28,10 @@ from mqcd.queue.clusters.reading import Taken
 from mqcd.queue.format import record
 from mqcd.queue.helper.helper import Helper
 from mqcd.queue.helper.scans import Scans
-from mqcd.queue.keys.index import PRINTS_SHARE, Keys
+from mqcd.queue.keys.index import PRINTS_SHARE, Keys, MovedKeys
 from mqcd.queue.manifest.clock_guard import ClockGuard
 from mqcd.queue.manifest.log import Manifest
+from mqcd.queue.manifest.state import ClusterState
 from mqcd.queue.memory.editing import Editing
 from mqcd.queue.memory.entries import Entries
 from mqcd.queue.memory.figures import Figures
@@ -38,7 +39,7 @@ from mqcd.queue.spool.deleter import Deleter
 from mqcd.queue.spool.refcounts import References
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.group_commit import Journal
-from mqcd.queue.wal.segments import JournalEntry, Ring
+from mqcd.queue.wal.segments import JournalEntry, Ring, Segment, SegmentEvent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +54,26 @@ class Options:
     """Directory of the event log."""
     retention: Retention = field(default_factory=Retention)
     """How long event files are kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moved:
+    """What a MANIFEST edit has moved out of a segment."""
+
+    first_live: int
+    """Number of the segment that follows."""
+    records: Mapping[Area, int]
+    octets: Mapping[Area, int]
+    """Of the entries that the segment had."""
+    clusters: Sequence[ClusterState]
+    """Those that have them now."""
+    bad: int
+    """How many are in quarantine instead."""
+    changed: Mapping[str, ClusterState]
+    """Older clusters, as the edit has them."""
+    keys: MovedKeys
+    ended: Sequence[str]
+    """Clusters and key files that nothing needs now."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -155,6 +176,30 @@ class Shard:
         self.entries.accounts.take(before.area, before.left - state.left, before.octets - state.octets)
         self.cluster_index.advance(state)
         self.figures.quarantined += taken.bad
+
+    def evacuated(self, segment: Segment, moved: Moved) -> list[JournalEntry]:
+        """All that a segment had is elsewhere. Returns the entries of other segments whose content it had:
+        from now on that is in the spool, and is removed there when they end."""
+        index, accounts = self.cluster_index, self.entries.accounts
+        segment.on(SegmentEvent.EVACUATE)
+        self.ring.first_live = moved.first_live
+        self.ring.entries -= sum(moved.records.values())
+        self.keys.evacuated(moved.keys)
+        index.recorded(moved.changed)
+        for area, records in moved.records.items():
+            accounts.take(area, records, moved.octets[area])
+        for cluster in moved.clusters:
+            accounts.add_cluster(cluster)
+            index.add(cluster)
+        # The clock may have leapt back since their due times were read.
+        index.bring_forward(self.latest_due(), moved.clusters)
+        self.figures.quarantined += moved.bad
+        borrowers = list(segment.borrowers)
+        segment.entries.clear()
+        segment.borrowers.clear()
+        self.entries.moving_held.clear()
+        self.notify()
+        return borrowers
 
     async def raw_line(self, entry: JournalEntry) -> bytes:
         """The entry's record line. Raises OSError. Meanwhile the entry may change its state and its place."""

@@ -12,8 +12,7 @@ frames.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Sequence
 from sys import intern
 from typing import Any, NamedTuple
 
@@ -43,6 +42,7 @@ from mqcd.queue.format.frame import (
 )
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.accept import Acceptance, Message
+from mqcd.queue.requests.carries import Carries
 from mqcd.queue.requests.staging import Staged, Staging
 from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry, Segment
@@ -70,21 +70,11 @@ _Begun = tuple[JournalEntry, Recipient, BegunEntry]
 class Writer:
     """Writes the frames that change recipients."""
 
-    def __init__(self, shard: Shard, staging: Staging, acceptance: Acceptance) -> None:
+    def __init__(self, shard: Shard, staging: Staging, acceptance: Acceptance, carries: Carries) -> None:
         self._shard = shard
         self._staging = staging
         self._acceptance = acceptance
-        self._carry: asyncio.Future[None] | None = None
-        """A CARRY frame that is not durable yet."""
-
-    @contextmanager
-    def carrying(self, durable: asyncio.Future[None]) -> Generator[None]:
-        """While a CARRY frame is written, requests wait for it: it changes the record locations they name."""
-        self._carry = durable
-        try:
-            yield
-        finally:
-            self._carry = None
+        self.carries = carries
 
     def claimed(self, recipient: Recipient) -> JournalEntry:
         """The entry of a claimed recipient. Raises ValueError when it is not claimed."""
@@ -93,19 +83,6 @@ class Writer:
             spid, qid = recipient.key
             raise ValueError(f"recipient {spid:016X}/{qid} is not claimed")
         return entry
-
-    def _when_carried(self, write: Callable[[], Awaitable[None]]) -> Awaitable[None]:
-        """Call `write` at once, or when the carry under way is durable."""
-        carried = self._carry
-        if carried is None:
-            return write()
-
-        async def later() -> None:
-            # If it cannot be written, they stay where they are, and what follows has its own fate.
-            await asyncio.wait([carried])
-            await self._when_carried(write)
-
-        return asyncio.ensure_future(later())
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
         """Write a BEGUN frame."""
@@ -126,7 +103,7 @@ class Writer:
         def pack(begun: Sequence[_Begun]) -> bytes:
             return pack_begun(destination, [each[2] for each in begun])
 
-        return self._when_carried(write)
+        return self.carries.when_carried(write)
 
     def _append_begun(
         self, begun: Sequence[_Begun], body: bytes, destination: str, at: int
@@ -181,9 +158,9 @@ class Writer:
         if octets > self._shard.journal.largest_frame:
             raise Refused(Reply(code=452, status="4.3.4", text="Too large to be accepted with verdicts"))
 
-        if self._carry is None:
+        if self.carries.under_way is None:
             return self._settle(moves, messages)
-        return self._when_carried(lambda: self._settle(moves, messages))
+        return self.carries.when_carried(lambda: self._settle(moves, messages))
 
     def _settle(self, moves: Sequence[_Move], messages: list[Message]) -> asyncio.Future[Any]:
         changes = []
@@ -219,7 +196,7 @@ class Writer:
             _begin_settling(changes)
             return self._append_changes(Kind.PARK, changes)
 
-        return self._when_carried(write)
+        return self.carries.when_carried(write)
 
     def _change(
         self,

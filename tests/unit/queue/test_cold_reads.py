@@ -84,7 +84,7 @@ async def carry(rig: Rig) -> None:
     # The helper is no process here: what it has read so far does not count.
     assert isinstance(rig.disk, ColdDisk)
     rig.disk.on_loop.clear()
-    await Freezing(rig.shard, rig.store._live.writer, segment).freeze()
+    await Freezing(rig.shard, rig.store._live.writer.carries, segment).freeze()
     assert not segment.entries
     await rig.store.park(claimed, 0)
 

@@ -7,7 +7,7 @@ from mqcd.core.model import Key
 from mqcd.disk.durable import Disk
 from mqcd.queue.format import keys
 from mqcd.queue.keys.file import WriteKeys, write_keys
-from mqcd.queue.keys.index import Keys
+from mqcd.queue.keys.index import Keys, MovedKeys
 from mqcd.queue.keys.live import Taken
 
 
@@ -23,7 +23,7 @@ def evacuate(index: Keys, root: Path, segment: int, numbers: range, at: int) -> 
     written = write_keys(Disk(), task)
     assert written.file is not None
     new = index.open_file(written.file, written.merged, records)
-    index.evacuated(Taken(), new, written.merged)
+    index.evacuated(MovedKeys(Taken(), new, written.merged))
     return written.merged
 
 

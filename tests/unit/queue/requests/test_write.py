@@ -22,14 +22,15 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 async def test_of_two_requests_behind_a_carry_one_fails_whole(rig: Rig) -> None:
     await rig.post.send("a@example.org", "b@example.org")
     one, other = await rig.post.claim_all()
-    writer = rig.store._live.writer
+    carries = rig.store._live.writer.carries
     carried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    with writer.carrying(carried):
-        parks = [
-            asyncio.ensure_future(rig.store.park([one], 0)),
-            asyncio.ensure_future(rig.store.park([other, one], 0)),
-        ]
-        await asyncio.sleep(0)
+    carries.under_way = carried
+    parks = [
+        asyncio.ensure_future(rig.store.park([one], 0)),
+        asyncio.ensure_future(rig.store.park([other, one], 0)),
+    ]
+    await asyncio.sleep(0)
+    carries.under_way = None
     carried.set_result(None)
     first, second = await asyncio.gather(*parks, return_exceptions=True)
     assert first is None
