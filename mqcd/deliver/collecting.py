@@ -30,8 +30,8 @@ from mqcd.deliver.connection.attempt import End, transact
 from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.connection.traced import link_of
+from mqcd.deliver.lanes.entering import Entering
 from mqcd.deliver.lanes.jobs import Job
-from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination
@@ -59,7 +59,7 @@ class Collecting:
     def __init__(
         self,
         terms: Terms,
-        table: LaneTable,
+        entering: Entering,
         store: QueueStore,
         recorder: Recorder,
         settling: Settling,
@@ -67,7 +67,7 @@ class Collecting:
         sweep: Sweep,
     ) -> None:
         self._terms = terms
-        self._table = table
+        self._entering = entering
         self._store = store
         self._recorder = recorder
         self._settling = settling
@@ -159,7 +159,7 @@ class Collecting:
                 if len(found) >= AT_ONCE:
                     break
                 claimed = await self._store.claim_held(domain, AT_ONCE - len(found))
-                self._table.enter(claimed)
+                self._entering.enter(claimed)
                 found += claimed
                 if claimed and all(each.key in seen for each in claimed):
                     over.add(domain)

@@ -40,6 +40,7 @@ class Direct:
     ) -> None:
         self._terms = terms
         self._table = table
+        self._entering = table.entering
         self._pool = pool
         self._placing = placing
         self._recorder = recorder
@@ -58,7 +59,7 @@ class Direct:
             return None
         if hop is None:
             return None
-        start = self._table.start_new(recipients, hop, self._terms.clock.monotonic())
+        start = self._entering.start_new(recipients, hop, self._terms.clock.monotonic())
         if start is None:
             return None
         return _Reserved(self, start, self._pool.reserve(start.lane) if start.reuse else None)
@@ -78,7 +79,7 @@ class Direct:
     def _wait(self, start: Start) -> None:
         """Its recipients take their place in line, by the rules that stand now."""
         recipients = start.job.recipients
-        start.lane.coming -= len(recipients)
+        self._entering.came(start)
         if self._terms.rests:
             self._recorder.park(recipients, 0)
             return
@@ -88,7 +89,7 @@ class Direct:
 
     def release(self, start: Start, worker: Worker | None) -> None:
         """The message was not accepted."""
-        self._table.undo_start(start)
+        self._entering.undo_start(start)
         if worker is not None:
             worker.rest_again()
         self._changed()

@@ -114,7 +114,7 @@ class Held:
                     share = max(room // len(self._running), 1)
                     found += await self._claim(domain, min(share, room - len(found)))
         except BaseException:
-            self._table.enter(found)
+            self._table.entering.enter(found)
             self._settling.park(found)
             raise
         return found

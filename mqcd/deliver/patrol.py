@@ -55,7 +55,7 @@ class Patrol:
 
     def wait(self) -> int | None:
         """Time, ms, until `walk` is to be called again; None while there is nothing to check."""
-        if not (self._table.active or self._table.passing.suspended):
+        if not (self._table.entering.active or self._table.passing.suspended):
             return None
         return max(self._next - self._clock.monotonic(), 0)
 

@@ -18,8 +18,8 @@ from mqcd.core.ports import Resolver
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.smtp.reply import Reply
+from mqcd.deliver.lanes.entering import Entering
 from mqcd.deliver.lanes.lane import Give
-from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.routing.routing import Unroutable
@@ -40,7 +40,7 @@ class Placing:
     def __init__(
         self,
         terms: Terms,
-        table: LaneTable,
+        entering: Entering,
         resolver: Resolver,
         settling: Settling,
         standing: Standing,
@@ -49,7 +49,7 @@ class Placing:
     ) -> None:
         self._terms = terms
         self._clock = terms.clock
-        self._table = table
+        self._entering = entering
         self._resolver = resolver
         self._settling = settling
         self._standing = standing
@@ -165,7 +165,7 @@ class Placing:
         """Put a recipient into its lane. `rule`: the one that slows it down."""
         if rule is not None:
             hop = self.router.slowed(hop, rule)
-        return self._table.add(recipient, domain, hop, self._clock.monotonic(), content)
+        return self._entering.add(recipient, domain, hop, self._clock.monotonic(), content)
 
     def _judge(
         self, recipient: Recipient, hop: Hop | None, kept: KeptBack

@@ -108,10 +108,12 @@ class Deliverer:
         outward = (store, recorder, settling, connector, sweep)
         pool = self._pool = Pool(terms, table, *outward, self._place_anew, kick)
         standing = self._standing = Standing(clock)
-        placing = self._placing = Placing(terms, table, resolver, settling, standing, own_names, kick)
+        placing = self._placing = Placing(
+            terms, table.entering, resolver, settling, standing, own_names, kick
+        )
         patrol = self._patrol = Patrol(terms, table, store, suspects, settling, pool.at_work, placing.asked)
         held = self._held = Held(terms, table, store, placing, settling, connector, kick)
-        self.collecting = Collecting(terms, table, store, recorder, settling, standing, sweep)
+        self.collecting = Collecting(terms, table.entering, store, recorder, settling, standing, sweep)
         """Sends held mail over connections of clients that collect it."""
         self._direct = Direct(terms, table, pool, placing, recorder, kick)
         inward = (recorder, settling, placing, standing)
@@ -230,7 +232,7 @@ class Deliverer:
     @property
     def active(self) -> int:
         """Recipients that are claimed and neither settled nor parked."""
-        return self._table.active
+        return self._table.entering.active
 
     @property
     def paused(self) -> bool:

@@ -100,7 +100,7 @@ def lanes_with_mail(destinations: int, now: int) -> LaneTable:
         envelope = Envelope(spid=number << 1, sender="", received=now - number)
         recipient = Recipient(envelope=envelope, size=1, qid=1, address=f"a@d{number}.example")
         destination = Destination(name=name, hosts=((name,),), port=25)
-        table.add(recipient, f"d{number}.example", hop(destination, policy), now)
+        table.entering.add(recipient, f"d{number}.example", hop(destination, policy), now)
     table.dispatch(now)
     return table
 

@@ -18,11 +18,15 @@ from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Recipient
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
+from mqcd.deliver.lanes.entering import Entering
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Bounds, Give, Lane, Start
-from mqcd.deliver.lanes.passing import NOBODY, Skip
+from mqcd.deliver.lanes.passing import NOBODY, Passing, Skip
 from mqcd.deliver.lanes.rates import Limit, Scope
 from mqcd.deliver.lanes.scheduling import LaneTable
+from mqcd.deliver.lanes.slots import Slots
+from mqcd.deliver.lanes.throttling import Alarms, Throttle
+from mqcd.deliver.lanes.turns import Turns
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination
@@ -36,19 +40,33 @@ Rows = Sequence[tuple[object, ...]]
 HEALTHY = [f"h{number}.example" for number in range(20)]
 
 
+class FifoEntering(Entering):
+    """All that comes waits in one line."""
+
+    def __init__(self, bounds: Bounds, parts: tuple[Turns, Alarms, Throttle, Passing, Slots]) -> None:
+        super().__init__(bounds, {}, *parts)
+        self.waiting: deque[tuple[Lane, Recipient]] = deque()
+
+    def room(self) -> int:
+        return self._bounds.queuecache - self.active
+
+    def add(
+        self, recipient: Recipient, domain: str, hop: Hop, now: int, content: bytes | None = None
+    ) -> Give | None:
+        self.waiting.append((self._lanes.setdefault(hop.key, Lane(hop)), recipient))
+        return None
+
+
 class Fifo(LaneTable):
     """A plain queue behind the same calls: lanes are names only."""
 
     def __init__(self, bounds: Bounds) -> None:
         super().__init__(bounds)
         self._most = bounds.maxconnections
-        self._room = bounds.queuecache
-        self._waiting: deque[tuple[Lane, Recipient]] = deque()
-        self._known: dict[str, Lane] = {}
+        parts = self._turns, self._alarms, self._throttle, self.passing, self.slots
+        self.entering = entering = FifoEntering(bounds, parts)
+        self._waiting = entering.waiting
         self.connections = 0
-
-    def room(self) -> int:
-        return self._room - self.active
 
     def skip(
         self,
@@ -60,13 +78,6 @@ class Fifo(LaneTable):
         return Skip((), (), {}, {}, spared, now, wall)
 
     def next_wake(self, now: int) -> int | None:
-        return None
-
-    def add(
-        self, recipient: Recipient, domain: str, hop: Hop, now: int, content: bytes | None = None
-    ) -> Give | None:
-        lane = self._known.setdefault(hop.key, Lane(hop))
-        self._waiting.append((lane, recipient))
         return None
 
     def dispatch(self, now: int) -> list[Start]:
@@ -250,7 +261,7 @@ def rates(queued: int = 3000) -> Rows:
         most = 0
         for second in range(60):
             world.run(second * SECOND)
-            most = max(most, world.table.active)
+            most = max(most, world.table.entering.active)
         world.run(DAY)
         times = [each.at for each in world.attempts]
         first = sum(at < MINUTE for at in times)

@@ -137,7 +137,7 @@ class World:
 
     @property
     def waiting(self) -> int:
-        return len(self._due) + self.table.active
+        return len(self._due) + self.table.entering.active
 
     # ------------------------------------------------------------ the agents
 
@@ -157,10 +157,10 @@ class World:
     def _turn(self) -> None:
         self._planned.discard(self.now)
         table = self.table
-        if not table.room() and self.now >= self._relieve_at:
+        if not table.entering.room() and self.now >= self._relieve_at:
             self._relieve_at = self.now + STUCK_MS
             self._give(*table.relieve(self.now))
-        if room := table.room():
+        if room := table.entering.room():
             self._claim(room)
         for start in table.dispatch(self.now):
             if start.reuse:
@@ -175,7 +175,7 @@ class World:
         wake = table.next_wake(self.now)
         if wake is not None:
             self._turn_at(self.now + max(wake, 1))
-        if self._due and table.room():
+        if self._due and table.entering.room():
             self._turn_at(max(self._due[0][0] - START_MS, self.now + 1))
 
     def _take_back(self) -> None:
@@ -195,8 +195,10 @@ class World:
                 self._push(wall + rest, recipient)
                 continue
             room -= 1
-            self.table.active += 1
-            gives.append(self.table.add(recipient, recipient.domain, self._hop_of(recipient), self.now))
+            self.table.entering.active += 1
+            gives.append(
+                self.table.entering.add(recipient, recipient.domain, self._hop_of(recipient), self.now)
+            )
         self._give(*gives)
 
     def _overdue(self, recipient: Recipient) -> bool:
@@ -208,7 +210,7 @@ class World:
         wall = START_MS + self.now
         parted = part((give for give in gives if give), wall, self.now)
         for until, recipients in parted.parked.items():
-            self.table.active -= len(recipients)
+            self.table.entering.active -= len(recipients)
             for recipient in recipients:
                 self._push(until, replace(recipient, due=until))
         for judged in parted.judged:
@@ -227,7 +229,7 @@ class World:
     def _fail(
         self, recipient: Recipient, schedule: RetrySchedule, how: str, within: int | None = None
     ) -> None:
-        self.table.active -= 1
+        self.table.entering.active -= 1
         due = schedule.next_due(recipient, START_MS + self.now)
         if due is not None and within is not None:
             due = min(due, START_MS + self.now + within)
@@ -322,7 +324,7 @@ class _Connection:
             if put_off:
                 world._fail(recipient, job.hop.policy.schedule, "expired")
             else:
-                world.table.active -= 1
+                world.table.entering.active -= 1
                 world.ended.append(Ended(world.now, recipient, "delivered"))
         feedback = Feedback.PUSHED_BACK if put_off else Feedback.GOOD
         world.table.went_through(self.lane, world.now, world.now - began, feedback)

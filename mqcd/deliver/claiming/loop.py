@@ -116,7 +116,7 @@ class Loop:
             self._recorder.park(table.empty(), 0)
             return
         now = self._relieve()
-        if self._plan.claims(room := table.room(), now):
+        if self._plan.claims(room := table.entering.room(), now):
             await self._claim(room, now)
         if self._terms.rests:
             return
@@ -128,7 +128,7 @@ class Loop:
         """Give back what has waited too long; returns the time."""
         self._patrol.walk()
         now = self._clock.monotonic()
-        if self._plan.relieves(self._table.room(), now):
+        if self._plan.relieves(self._table.entering.room(), now):
             self._settling.give(*self._table.relieve(now))
         return now
 
@@ -143,9 +143,9 @@ class Loop:
             room -= held
         overdue = partial(self._overdue, wall) if skip.by_lanes else None
         received_by = wall - self._terms.schedule.first_age
-        most, places = min(room, CLAIMED_AT_ONCE), table.places(skip)
+        most, places = min(room, CLAIMED_AT_ONCE), table.entering.places(skip)
         claimed = await self._store.claim(most, wall, skip, overdue, received_by, places)
-        table.enter(claimed)
+        table.entering.enter(claimed)
         if self._terms.rests:
             self._recorder.park(claimed, 0)
             return
@@ -165,7 +165,7 @@ class Loop:
             return 0
         claimed = await self._held.claim(min(room, CLAIMED_AT_ONCE) // 4 or 1)
         self._held_last = bool(claimed)
-        self._table.enter(claimed)
+        self._table.entering.enter(claimed)
         self._placing.place(claimed)
         return len(claimed)
 
@@ -185,6 +185,6 @@ class Loop:
     def _sleep_until_next(self) -> None:
         clock, table = self._clock, self._table
         now = clock.monotonic()
-        due = self._store.next_due() if table.room() and not self._wake.called else None
+        due = self._store.next_due() if table.entering.room() and not self._wake.called else None
         due_in = None if due is None else due - clock.now()
         self._wake.sleep(self._plan.sleep(now, due_in, table.next_wake(now), self._patrol.wait()))

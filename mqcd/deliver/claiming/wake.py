@@ -26,6 +26,7 @@ class Wake:
 
     def __init__(self, table: LaneTable, store: QueueStore, clock: Clock) -> None:
         self._table = table
+        self._entering = table.entering
         self._store = store
         self._clock = clock
         self.plan = Plan()
@@ -48,15 +49,15 @@ class Wake:
 
     def notified(self) -> None:
         """The store has new mail."""
-        if self.plan.new_mail(self._table.room(), self._table.shares.several):
+        if self.plan.new_mail(self._entering.room(), self._entering.shares.several):
             self._event.set()
 
     def released(self, recipients: Sequence[Recipient]) -> None:
         """Recipients have left; they may have kept other mail out of the active set, or from a connection."""
-        table, plan = self._table, self.plan
-        kept_out = plan.kept_out(table.room(), table.passing.passes_over)
-        table.leave(recipients)
-        freed = plan.left(kept_out, table.room(), table.shares.several)
+        table, entering, plan = self._table, self._entering, self.plan
+        kept_out = plan.kept_out(entering.room(), table.passing.passes_over)
+        entering.leave(recipients)
+        freed = plan.left(kept_out, entering.room(), entering.shares.several)
         if freed or table.slots.wanted or not self._quiet.is_set():
             self._event.set()
 
@@ -95,4 +96,4 @@ class Wake:
 
     def _is_drained(self) -> bool:
         due = self._store.next_due()
-        return not self._table.active and (due is None or due > self._clock.now())
+        return not self._entering.active and (due is None or due > self._clock.now())

@@ -1,7 +1,8 @@
 """What becomes of a lane's mail and connections: decisions on its record, all connections and the time. Pure.
 
-They change nothing: `LaneTable` and its parts apply them. What holds mail back is decided here alone, and so
-is what follows from the outcome of an attempt: an `After`, which `LaneTable._apply` makes the lane's record.
+They change nothing: `LaneTable`, `Entering` and their parts apply them. What holds mail back is decided here
+alone, and so is what follows from the outcome of an attempt: an `After`, which `LaneTable._apply` makes the
+lane's record.
 
 | asked when | by | decides |
 |---|---|---|
@@ -12,7 +13,7 @@ is what follows from the outcome of an attempt: an `After`, which `LaneTable._ap
 | a connection has nothing to do | `must_close` | whether it has to go |
 | a transaction ran to its end | `passed` | the lane's window and share, and that it is open |
 | no host can be reached | `failed` | its window; or its suspension, where no connection works |
-| a connection broke | `broke` | its window; or its suspension, after `BREAKS` in a row |
+| a connection broke | `broke` | its window; or its suspension, after `BREAKS` in a row or while suspended |
 | a connection is closed | `is_forgettable` | whether the lane may leave the table |
 | a claim begins | `next_rest` | whether claims still pass over what a lane would have to give back |
 | the active set is full | `reliefs` | which lanes give back how much |

@@ -143,7 +143,7 @@ class Lane:
     """The state of one hop. Beside each group of fields stands the module that alone writes them, where there
     is one."""
 
-    # scheduling
+    # entering
     hop: Hop
     # lane: `on`
     condition: Condition = Condition.NEW
@@ -151,7 +151,7 @@ class Lane:
     """Whether no server of the destination accepted a connection at the last try; follows the condition."""
     # lane: `move`
     standing: Standing = Standing.OUT
-    # scheduling and throttling
+    # entering, scheduling and throttling
     queue: JobQueue = field(default_factory=JobQueue)
     # scheduling
     window: Window = FIRST_WINDOW
@@ -161,10 +161,11 @@ class Lane:
     """Connections past the handshake with a server that takes mail."""
     breaks: int = 0
     """Connections that broke since the last transaction that ran to its end."""
+    # entering and scheduling
     moved: int = 0
     """When a transaction last ended, or its first recipients came."""
     share: Share = NO_SHARE
-    # scheduling, and direct, which takes a message back that could not be written
+    # entering
     coming: int = 0
     """New recipients that will wait here as soon as their message is durable."""
     # slots

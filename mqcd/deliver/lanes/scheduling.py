@@ -7,14 +7,14 @@
 | | tenants of one priority | every other one, of two | a bulk sender delays no other | `tenants` |
 | 100 connections | answering ones; others | 100; 50, with new ones 75 | tarpits delay no other | `slots` |
 | | one lane | its window, 1 to 20 | a server gets what it takes | `window` |
-| 2500 recipients | a lane; a new one | all; 625 | one that stands still leaves room | `_keep_outside` |
+| 2500 recipients | a lane; a new one | all; 625 | one that stands still leaves room | `entering` |
 | | a lane that stands still | 1250 / lanes with mail | the same, once they are full | `reliefs` |
 | 312 more | tenants that hold little | 8 times what is left | one is left for the next | `tenants` |
 | tokens of a rate | what it counts | in order of arrival | other mail goes on | `throttling` |
 
 with `maxconnections` 100, `maxserverconnections` 20, `queuecache` 2500. Recipients of one message travel
 together, at most `maxrecips` in one transaction. Mail that would wait long waits outside the active set
-(`outside`), and claims pass over it (`passing`).
+(`outside`), and claims pass over it (`passing`). How it comes in, and is counted, is in `entering`.
 
 Decisions are made in `decisions` and applied here; what other parts have to do is returned (`Start`, `Give`).
 Pool and workers do it and report what has ended; what follows from that is an `After`, applied by `_apply`:
@@ -25,7 +25,8 @@ Pool and workers do it and report what has ended; what follows from that is an `
 | a transaction (`went_through`) | by its time and feedback | no longer | the first one lifts its share |
 | all hosts refuse (`failed`), connections work | shrinks | | |
 | the same, no connection works | closes | yes | one recipient stays as the probe, others go back |
-| a connection in a transaction (`broke`) | halves | after `BREAKS` in a row | likewise |
+| a connection in a transaction (`broke`) | halves | | |
+| the same, `BREAKS` in a row or while suspended | closes | yes | one stays as the probe likewise |
 | a connection (`closed`) | | | a lane without mail may be forgotten |
 
 Of a connection that failed or broke the caller reports that first, and `closed` then. How long a lane is
@@ -36,7 +37,7 @@ Times are ms; `now` is monotonic here, parking times are handed out relative (`a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
 from mqcd.core.model import Recipient
@@ -47,19 +48,16 @@ from mqcd.deliver.lanes.decisions import (
     After,
     Turn,
     at_turn,
-    holds_back,
     is_forgettable,
-    is_free,
     must_close,
     next_rest,
     reliefs,
 )
+from mqcd.deliver.lanes.entering import Entering
 from mqcd.deliver.lanes.jobs import Job
-from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Condition, Event, Give, Lane, LaneState, Start, Why
-from mqcd.deliver.lanes.outside import Share
+from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Event, Give, Lane, LaneState, Start, Why
 from mqcd.deliver.lanes.passing import NOBODY, Passing, Skip
 from mqcd.deliver.lanes.slots import Slots
-from mqcd.deliver.lanes.tenants import Places, Shares
 from mqcd.deliver.lanes.throttling import Alarms, Throttle
 from mqcd.deliver.lanes.turns import Turns
 from mqcd.deliver.lanes.waits import Wait, wait_of
@@ -74,7 +72,7 @@ _LEAVE, _HOLD, _STAY = Turn.LEAVE, Turn.HOLD, Turn.STAY
 
 
 class LaneTable:
-    """All lanes, which work starts, and the count of what is in flight."""
+    """All lanes, which work starts, and what follows when it ends; mail comes by `entering`."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
@@ -84,17 +82,15 @@ class LaneTable:
         self._throttle = Throttle(self._turns, self._alarms)
         self.passing = Passing()
         self.slots = Slots(self._turns, bounds.maxconnections)
-        self._count = 0
-        self.active = 0
-        """Recipients claimed and neither settled nor parked."""
-        self.shares = Shares()
-        """What each tenant has of these."""
+        parts = self._turns, self._alarms, self._throttle, self.passing, self.slots
+        self.entering = Entering(bounds, self._lanes, *parts)
         self.rebind(bounds, 0)
 
     def rebind(self, bounds: Bounds, now: int) -> None:
         """Apply other bounds from the next decision on; connections above them end by themselves. What rates
         have used up stays used up. Domains may have other lanes from now on."""
         self._bounds = bounds
+        self.entering.rebind(bounds)
         self.passing.clear()
         self._throttle.rebind(bounds, self._lanes.values(), now)
         self.slots.rebind(bounds.maxconnections)  # Held lanes come into line with jobs that stood aside.
@@ -118,16 +114,6 @@ class LaneTable:
         """What stands before a recipient of the queue."""
         return wait_of(self._lanes.values(), self._throttle, recipient, now)
 
-    def room(self) -> int:
-        """The number of recipients to claim now: none until a tenth of the active set is free."""
-        room = self._bounds.queuecache - self.active
-        return room if room * 10 >= self._bounds.queuecache else 0
-
-    def places(self, skip: Skip) -> Places:
-        """What a claim that passes over the domains in `skip` may give to which tenants beyond its room."""
-        most = self._bounds.queuecache
-        return Places(self.shares, self.active, most, full=not self.room(), takes_few=skip.takes_few)
-
     def skip(
         self,
         now: int,
@@ -143,11 +129,9 @@ class LaneTable:
         """In how many ms `dispatch` may start something without another event; None = it will not."""
         alarm = self._alarms.next()
         times = [] if alarm is None else [alarm - now]
-        if (self.active and not self.room()) or self.slots.overdrawn:
+        if (self.entering.active and not self.entering.room()) or self.slots.overdrawn:
             times.append(STUCK_MS)
         return max(min(times), 0) if times else None
-
-    # ------------------------------------------------------------ mail comes
 
     def renew_rests(self, now: int) -> None:
         """A claim begins: lanes that still hold their share rest on, others no longer."""
@@ -157,87 +141,6 @@ class LaneTable:
                 self.passing.rested(lane)
             else:
                 lane.share = share
-
-    def enter(self, recipients: Sequence[Recipient]) -> None:
-        """They have been claimed."""
-        self.active += len(recipients)
-        self.shares.enter(recipients)
-
-    def leave(self, recipients: Sequence[Recipient]) -> None:
-        """They have been settled or parked."""
-        self.active -= len(recipients)
-        self.shares.leave(recipients)
-
-    def add(
-        self, recipient: Recipient, domain: str, hop: Hop, now: int, content: bytes | None = None
-    ) -> Give | None:
-        """Put a claimed recipient into its lane; a Give when it has to wait outside."""
-        lane = self._lane(hop, now)
-        if hop.sole:
-            self.passing.belongs(domain, lane)
-        job = Job(hop, [recipient], now, content=content)
-        if not is_free(lane, self._throttle.senders):
-            job.limit = self._throttle.of_sender(recipient)
-            most = self._bounds.queuecache
-            job.few = self.shares.is_few(recipient, lane.queue.few, self.active, most)
-            if give := self._keep_outside(lane, job, now):
-                return give
-        self._enter(lane, job, now)
-        if lane.suspended:
-            self._alarms.probe(lane)
-        if lane.idle or lane.connections < lane.most_connections(self._bounds.queuecache, now):
-            self._turns.push(lane)
-        return None
-
-    def _lane(self, hop: Hop, now: int) -> Lane:
-        """The lane of a hop, by the hop's policy."""
-        lane = self._lanes.get(hop.key)
-        if lane is None:
-            lane = self._lanes[hop.key] = Lane(hop, share=Share(self._new_share))
-            if zone := hop.policy.zone:
-                lane.queue.turns = self._turns.zone(zone).turns
-            self._throttle.limit_lane(lane, now)
-        elif lane.hop is not hop:
-            policy, lane.hop = lane.hop.policy, hop
-            if policy is not hop.policy:
-                self._throttle.limit_lane(lane, now)
-        return lane
-
-    @property
-    def _new_share(self) -> int:
-        """The most that a lane may hold of which no transaction has ended."""
-        return max(self._bounds.queuecache // 4, 1)
-
-    def _keep_outside(self, lane: Lane, job: Job, now: int) -> Give | None:
-        """A Give where something holds the recipient back; its lane or its rate notes when it returns."""
-        most = self._new_share
-        why = holds_back(lane, job, now, most)
-        # Whether a share is used up by half is seen when mail comes.
-        lane.share = lane.share.eased(lane.queue.waiting, new=lane.condition is Condition.NEW)
-        if why is None:
-            return None
-        if why is Why.DEAD:
-            after = lane.until_probed(now)
-        elif why is Why.SHARE:
-            lane.share = lane.share.resting(now, lane.moved)
-            after = lane.share.until - now
-            self.passing.add(lane)
-        else:
-            been_outside = job.recipients[0].due > 0
-            after = max(limit.book(now, most, been_outside) for limit in lane.queue.limits_of(job))
-        return Give(recipients=job.recipients, after=after, why=why, lane=lane)
-
-    def _enter(self, lane: Lane, job: Job, now: int) -> None:
-        """Its recipient goes to the job of its message that has room, else in this one to its turn."""
-        most, [recipient] = self._bounds.maxrecips, job.recipients
-        several = bool(recipient.envelope.spid & 1)
-        if several and lane.queue.join(recipient, job.hop, most):
-            return
-        self._count += 1
-        if not lane.queue.waiting:
-            lane.moved = max(lane.moved, now)
-        job.order = lane.queue.turns.next(recipient.envelope.tenant), self._count
-        lane.queue.append(job, joinable=several and most != 1 and not lane.suspended)
 
     # ------------------------------------------------------------ work starts
 
@@ -265,33 +168,6 @@ class LaneTable:
             self._turns.push(lane)
         slots.crowded = slots.full and bool(self._turns)
         return started
-
-    def start_new(self, recipients: Sequence[Recipient], hop: Hop, now: int) -> Start | None:
-        """Start a job for new recipients of one message over an idle connection of their lane; without
-        `reuse` they wait there for one. None: no room, or something holds them. They count as claimed."""
-        lane = self._lanes.get(hop.key)
-        if lane is None or lane.hop.policy is not hop.policy or not is_free(lane, self._throttle.senders):
-            return None
-        free = lane.idle > 0 and not lane.queue.waiting
-        if not free and not lane.has_room(len(recipients)):
-            return None
-        room = self.room()
-        if len(recipients) > min(room, self._bounds.maxrecips or room):
-            return None
-        if hop.sole:
-            self.passing.belongs(recipients[0].domain, lane)
-        self.enter(recipients)
-        self._count += 1
-        job = Job(hop, list(recipients), now, order=(lane.queue.turns.now, self._count))
-        if not free:
-            lane.coming += len(recipients)
-        return Start(lane=lane, job=job, reuse=free and self.slots.start(lane, now))
-
-    def undo_start(self, start: Start) -> None:
-        """A job of `start_new` will not come."""
-        self.leave(start.job.recipients)
-        if not start.reuse:
-            start.lane.coming -= len(start.job.recipients)
 
     def next_job(self, lane: Lane, now: int) -> Job | None:
         """More work for a connection of `lane` that has become free; None: it is idle, or must go.
@@ -406,7 +282,9 @@ class LaneTable:
     def relieve(self, now: int) -> list[Give]:
         """Recipients to return, so that a lane without progress cannot hold the whole active set."""
         given: list[Give] = []
-        for lane, share in () if self.room() else reliefs(self.lanes(), self._bounds.queuecache, now):
+        if self.entering.room():
+            return given
+        for lane, share in reliefs(self.lanes(), self._bounds.queuecache, now):
             lane.share = share
             self.passing.add(lane)
             cut = lane.queue.cut(share.most)

@@ -134,7 +134,7 @@ def test_a_rate_limited_lane_delays_no_other() -> None:
 
     def look() -> None:
         nonlocal most
-        most = max(most, world.table.active)
+        most = max(most, world.table.entering.active)
         world.at(world.now + SECOND, look)
 
     world.at(MINUTE, look)

@@ -36,7 +36,7 @@ def table() -> LaneTable:
         ("c.example", "bulk", 100),
     ]
     for number, (site, zone, received) in enumerate(mail, 1):
-        made.add(recipient(number, received), "x.example", to(site, zone), NOW)
+        made.entering.add(recipient(number, received), "x.example", to(site, zone), NOW)
     return made
 
 
@@ -61,7 +61,7 @@ def test_connections_are_counted_by_zone_and_site() -> None:
 
 def test_a_lane_that_has_nothing_is_not_in_use() -> None:
     lanes = LaneTable(Bounds(queuecache=1000, maxconnections=100, maxrecips=50))
-    lanes.add(recipient(1, 500), "x.example", to("a.example"), NOW)
+    lanes.entering.add(recipient(1, 500), "x.example", to("a.example"), NOW)
     [start] = lanes.dispatch(NOW)
     lanes.closed(start.lane, NOW, working=False)
     gauges = gauge(lanes.lanes(), [], ())

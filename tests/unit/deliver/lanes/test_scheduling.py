@@ -54,10 +54,10 @@ def fill(
             qid=1,
             address=f"to@{name}.example",
         )
-        lanes.active += 1
-        give = lanes.add(recipient, f"{name}.example", via or PLACES[name], now)
+        lanes.entering.active += 1
+        give = lanes.entering.add(recipient, f"{name}.example", via or PLACES[name], now)
         if give is not None:
-            lanes.active -= len(give.recipients)
+            lanes.entering.active -= len(give.recipients)
             given.append(give)
     return given
 
@@ -69,7 +69,7 @@ def get_known(lanes: LaneTable, name: str) -> None:
     lanes.opened(start.lane)
     lanes.went_through(start.lane, 0)
     lanes.closed(start.lane, 0, working=True)
-    lanes.active -= 1
+    lanes.entering.active -= 1
 
 
 def refused(lanes: LaneTable, lane: Lane, now: int) -> None:
@@ -153,7 +153,7 @@ def test_a_policy_change_splits_a_job() -> None:
     before, after = to("a"), to("a", connections=7)
     for qid, way in enumerate((before, before, after), 1):
         recipient = Recipient(envelope=envelope, size=1, qid=qid, address=f"r{qid}@a.example")
-        lanes.add(recipient, "a.example", way, 0)
+        lanes.entering.add(recipient, "a.example", way, 0)
     jobs = [start.job for start in lanes.dispatch(0)]
     assert [(len(job.recipients), job.hop.policy.connections) for job in jobs] == [(2, 20), (1, 7)]
 
@@ -163,7 +163,7 @@ def test_recipients_of_one_message_share_a_job_up_to_maxrecips() -> None:
     envelope = Envelope(spid=3, sender="", received=0)
     for qid in range(1, 6):
         recipient = Recipient(envelope=envelope, size=1, qid=qid, address=f"r{qid}@a.example")
-        lanes.add(recipient, "a.example", PLACES["a"], 0)
+        lanes.entering.add(recipient, "a.example", PLACES["a"], 0)
     assert [len(start.job.recipients) for start in lanes.dispatch(0)] == [2, 2, 1]
 
 
@@ -193,59 +193,64 @@ def with_an_idle_one(lanes: LaneTable) -> Lane:
     [start] = lanes.dispatch(0)
     lanes.opened(start.lane)
     lanes.went_through(start.lane, 0)
-    lanes.active -= 1
+    lanes.entering.active -= 1
     assert lanes.keep(start.lane)
     return start.lane
 
 
 def test_new_mail_starts_over_an_idle_connection_only() -> None:
     lanes = table(maxrecips=3)
-    assert lanes.start_new(new(1), PLACES["a"], 0) is None
+    assert lanes.entering.start_new(new(1), PLACES["a"], 0) is None
     lane = with_an_idle_one(lanes)
-    assert lanes.start_new(new(4), PLACES["a"], 0) is None
-    start = lanes.start_new(new(3), PLACES["a"], 0)
+    assert lanes.entering.start_new(new(4), PLACES["a"], 0) is None
+    start = lanes.entering.start_new(new(3), PLACES["a"], 0)
     assert start is not None
     assert (start.lane, start.reuse, len(start.job.recipients)) == (lane, True, 3)
-    assert (lane.idle, lane.connections, lanes.active) == (0, 1, 3)
+    assert (lane.idle, lane.connections, lanes.entering.active) == (0, 1, 3)
 
 
 def test_new_mail_waits_for_each_connection_at_work() -> None:
     lanes = table()
     lane = with_an_idle_one(lanes)
-    assert lanes.start_new(new(1), PLACES["a"], 0) is not None
-    waits = lanes.start_new(new(1), PLACES["a"], 0)
+    assert lanes.entering.start_new(new(1), PLACES["a"], 0) is not None
+    waits = lanes.entering.start_new(new(1), PLACES["a"], 0)
     assert waits is not None
-    assert (waits.reuse, lane.coming, lanes.active) == (False, 1, 2)
-    assert lanes.start_new(new(1), PLACES["a"], 0) is None
-    lanes.undo_start(waits)
-    assert (lane.coming, lanes.active) == (0, 1)
+    assert (waits.reuse, lane.coming, lanes.entering.active) == (False, 1, 2)
+    assert lanes.entering.start_new(new(1), PLACES["a"], 0) is None
+    lanes.entering.undo_start(waits)
+    assert (lane.coming, lanes.entering.active) == (0, 1)
+    waits = lanes.entering.start_new(new(1), PLACES["a"], 0)
+    assert waits is not None
+    lanes.entering.came(waits)
+    assert (lane.coming, lanes.entering.active) == (0, 2)
+    lanes.entering.leave(waits.job.recipients)
     fill(lanes, "a", 1)
-    assert lanes.start_new(new(1), PLACES["a"], 0) is None
+    assert lanes.entering.start_new(new(1), PLACES["a"], 0) is None
 
 
 def test_new_mail_waits_behind_what_its_lane_holds() -> None:
     lanes = table()
     with_an_idle_one(lanes)
     fill(lanes, "a", 1)
-    assert lanes.start_new(new(1), PLACES["a"], 0) is None
+    assert lanes.entering.start_new(new(1), PLACES["a"], 0) is None
 
 
 def test_new_mail_is_not_started_where_the_active_set_is_full() -> None:
     lanes = table(queuecache=10)
     with_an_idle_one(lanes)
-    lanes.active = 9
-    assert lanes.start_new(new(2), PLACES["a"], 0) is None
-    assert lanes.start_new(new(1), PLACES["a"], 0) is not None
+    lanes.entering.active = 9
+    assert lanes.entering.start_new(new(2), PLACES["a"], 0) is None
+    assert lanes.entering.start_new(new(1), PLACES["a"], 0) is not None
 
 
 def test_a_start_that_is_undone_leaves_the_connection_idle() -> None:
     lanes = table()
     lane = with_an_idle_one(lanes)
-    start = lanes.start_new(new(1), PLACES["a"], 0)
+    start = lanes.entering.start_new(new(1), PLACES["a"], 0)
     assert start is not None
-    lanes.undo_start(start)
+    lanes.entering.undo_start(start)
     assert lanes.keep(lane)
-    assert (lane.idle, lane.connections, lanes.active) == (1, 1, 0)
+    assert (lane.idle, lane.connections, lanes.entering.active) == (1, 1, 0)
 
 
 def test_a_dead_destination_keeps_one_probe_only() -> None:
@@ -421,10 +426,10 @@ def test_connections_that_only_break_suspend_too() -> None:
 
 def test_claims_wait_until_a_tenth_of_the_active_set_is_free() -> None:
     lanes = table(queuecache=100)
-    lanes.active = 91
-    assert lanes.room() == 0
-    lanes.active = 90
-    assert lanes.room() == 10
+    lanes.entering.active = 91
+    assert lanes.entering.room() == 0
+    lanes.entering.active = 90
+    assert lanes.entering.room() == 10
 
 
 def test_a_slow_lane_cannot_fill_the_active_set() -> None:
@@ -463,7 +468,7 @@ def test_a_slow_lane_keeps_its_share_until_it_delivers() -> None:
     started = lanes.dispatch(0)
     lane = started[0].lane
     [give] = lanes.relieve(STUCK_MS)
-    lanes.active -= len(give.recipients)
+    lanes.entering.active -= len(give.recipients)
     now, waits = STUCK_MS, []
     for number in range(8):
         now += lane.share.rest
@@ -507,7 +512,7 @@ def test_weeks_of_a_dead_destination_cost_few_attempts() -> None:
             attempts += 1
             give = lanes.failed(start.lane, now, REFUSED)
             lanes.closed(start.lane, 0, working=False)
-            lanes.active = 0 if give is None else lanes.active - len(give.recipients)
+            lanes.entering.active = 0 if give is None else lanes.entering.active - len(give.recipients)
         now += MINUTE
     assert attempts < 5 + 14 * 24 * 4 + 10
 
@@ -624,7 +629,7 @@ def test_recipients_of_one_site_share_a_job() -> None:
     envelope = Envelope(spid=3, sender="", received=0)
     for qid, place in enumerate((one, two, one), 1):
         recipient = Recipient(envelope=envelope, size=1, qid=qid, address=f"r@d{qid}.example")
-        lanes.add(recipient, f"d{qid}.example", place, 0)
+        lanes.entering.add(recipient, f"d{qid}.example", place, 0)
     [start] = lanes.dispatch(0)
     assert len(start.job.recipients) == 3
 

@@ -105,8 +105,8 @@ def table() -> LaneTable:
 
 def add(lanes: LaneTable, hop: Hop, recipients: list[Recipient], now: int = 0) -> int:
     """How many come in."""
-    lanes.enter(recipients)
-    return sum(lanes.add(each, "x.example", hop, now) is None for each in recipients)
+    lanes.entering.enter(recipients)
+    return sum(lanes.entering.add(each, "x.example", hop, now) is None for each in recipients)
 
 
 def test_a_lane_serves_tenants_in_turn() -> None:
@@ -142,25 +142,25 @@ def test_many_tenants_with_little_do_not_fill_a_lane() -> None:
     add(lanes, hop, mail("a", 400))
     entered = sum(add(lanes, hop, mail(f"t{number}", 1, first=500 + number)) for number in range(100))
     assert entered == few_of(1000) == 31
-    assert not lanes.places(lanes.skip(0)).passes("another", "x.example")
+    assert not lanes.entering.places(lanes.skip(0)).passes("another", "x.example")
     lane = next(lanes.lanes())
     while lane.queue.few:
         lane.queue.take()
-    assert lanes.places(lanes.skip(0)).passes("another", "x.example")
+    assert lanes.entering.places(lanes.skip(0)).passes("another", "x.example")
     assert add(lanes, hop, mail("another", 1, first=900)) == 1
 
 
 def test_what_a_rule_suspends_is_passed_over_for_all() -> None:
     lanes, hop = table(), to("a", connections=1)
     add(lanes, hop, mail("a", 400))
-    assert lanes.places(lanes.skip(0)).passes("other", "x.example")
-    assert not lanes.places(lanes.skip(0, 0, {"x.example": 9})).passes("other", "x.example")
+    assert lanes.entering.places(lanes.skip(0)).passes("other", "x.example")
+    assert not lanes.entering.places(lanes.skip(0, 0, {"x.example": 9})).passes("other", "x.example")
 
 
 def test_turns_of_mail_that_left_its_lane_are_given_back() -> None:
     lanes, hop = table(), to("a", connections=1)
     add(lanes, hop, mail("a", 100))
-    lanes.leave(lanes.empty())
+    lanes.entering.leave(lanes.empty())
     add(lanes, hop, [*mail("a", 2, first=200), *mail("b", 2, first=500)])
     [start] = lanes.dispatch(0)
     going = [start.job, *(lanes.next_job(start.lane, 0) for _ in range(3))]
