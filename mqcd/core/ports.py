@@ -140,8 +140,8 @@ class QueueStore(MailTaker, Protocol):
         received_by: int | None = None,
         places: Places | None = None,
     ) -> Sequence[Recipient]:
-        """At most `room` incoming or deferred recipients that are due at `now`, now in flight; with `places`
-        further ones of new mail.
+        """At most `room` recipients that are due at `now`, now in flight: incoming and deferred ones, and held
+        ones at their end; with `places` further ones of new mail.
 
         New and due mail alternate, each oldest first; new mail of tenants takes turns, as far as the store
         knows whose it has at hand. `skip` maps each suspended recipient domain to the end of its suspension:
@@ -174,7 +174,8 @@ class QueueStore(MailTaker, Protocol):
         A part's `recipients` are in flight, and are settled or parked before the next part is asked for.
         Those that it counts as `changed` were never in flight: the store has changed them itself. What is
         accepted meanwhile is not part of it. A store that moves records about may miss one that it moves
-        again and again during the pick, and one pick wait for another one's end. Raises StoreUnavailable.
+        again and again during the pick, and one pick wait for another one's end. What it cannot read is left
+        out, and logged. Raises StoreUnavailable.
         """
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:

@@ -35,6 +35,12 @@ _KEEPS_ITS_TIME = frozenset((Area.HELD, Area.REMOVED))
 _NO_DOMAIN: Mapping[str, int] = {}
 
 
+def retry_due(area: Area, due: int, now: int, ms: int) -> int:
+    """The due time of an entry that cannot be handed out for `ms` from `now` on: never earlier than before.
+    What operators hold still has none."""
+    return due if area is Area.HELD and not due else max(due, now + ms)
+
+
 class Waiting:
     """All waiting entries of a shard."""
 

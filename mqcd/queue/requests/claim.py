@@ -99,12 +99,14 @@ class Claims:
         async with self._turn:
             self._shard.cluster_index.offers.reserve(names)
 
-    async def entries(self, wanted: Sequence[JournalEntry]) -> Sequence[Recipient]:
+    async def entries(
+        self, wanted: Sequence[JournalEntry]
+    ) -> tuple[Sequence[Recipient], Sequence[JournalEntry]]:
         """Claim these entries, as far as they rest, without a turn: a batch need not wait for the reads and
         frames of a search. All are claimed before the first await (docs/internals.md, "What may run at the
-        same time")."""
+        same time"). Also returns those that rested and cannot be handed out now."""
         search = Search(self._shard, self._shard.clock.now())
-        return await search.run(_find_entries(search, wanted))
+        return await search.run(_find_entries(search, wanted)), search.failed
 
     def give_back(self, recipients: Sequence[Recipient]) -> None:
         """Release what `entries` has claimed."""
@@ -135,20 +137,7 @@ async def _find_removed(search: Search, room: int) -> None:
 
 async def _find_held(search: Search, domain: str, room: int) -> None:
     offers, waiting = search.shard.cluster_index.offers, search.shard.entries.waiting
-    popped: set[JournalEntry] = set()
-
-    def pop() -> JournalEntry | None:
-        entry = waiting.pop_held(domain)
-        if entry is None:
-            return None
-        if entry in popped:
-            # It could not be read, and rests again: this claim would meet it for ever.
-            waiting.add(entry)
-            return None
-        popped.add(entry)
-        return entry
-
-    await search.take(lambda: offers.first_held(domain), pop, room)
+    await search.take(lambda: offers.first_held(domain), lambda: waiting.pop_held(domain), room)
 
 
 async def _find_entries(search: Search, wanted: Sequence[JournalEntry]) -> None:

@@ -29,7 +29,7 @@ from mqcd.core.queueing.turns import Places
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.passing import NOTHING_EXPIRES, Expiry, Skip
 from mqcd.queue.requests.search import Search
-from mqcd.queue.wal.entry_states import State
+from mqcd.queue.wal.entry_states import Event, State
 from mqcd.queue.wal.segments import JournalEntry
 
 ASKED_AT_ONCE = 50
@@ -155,6 +155,7 @@ class MailSearch(Search):
                 # Meanwhile it was frozen, or `entries` claimed it and its record may be another one now.
                 entry.recipient, entry.raw = None, b""
             elif isinstance(recipient, int):
+                entry.on(Event.CLAIM)
                 self.put_off(entry, recipient)
             elif expiry.overdue(recipient):
                 entry.due = 0

@@ -14,14 +14,15 @@ searches are made, because records move meanwhile. All of these are selected:
     G        cluster                     a claim loads and parks it   by search 2, in the journal
 
 Search 2 goes through the segments from the one on that was the newest at the start, because frames go to no
-older one, and through clusters that search 1 has not met. A record that moves twice during it may be
-missed. What lasts over both is in `Progress`.
+older one; through those with records that search 1 could not read; and through clusters that it has not met.
+A record that moves twice during it may be missed. What lasts over both is in `Progress`.
 
 What becomes of a selected entry, by its state when its part's turn comes:
 
 | entry | is |
 |---|---|
-| rests | claimed, and picked if the batch still applies and the limit allows it; else given back |
+| rests | claimed, and picked if it is selected still and the limit allows it; else given back |
+| rests, but cannot be read or handed out | put off, and looked for again by search 2; then left out, and logged |
 | in flight | named, once |
 | frozen | looked for again: in its segment if the evacuation fails, else in clusters |
 | evacuated | looked for in clusters |
@@ -80,6 +81,7 @@ MOST_REST_MS = 10_000
 _OCTETS = 8 << 20
 """Size of the clusters that one task of the helper divides: it holds them in memory."""
 _ALL = 1 << 62
+_GONE = frozenset((State.ENDED, State.EVACUATED))
 
 
 class Progress:
@@ -87,10 +89,10 @@ class Progress:
 
     Invariant of search 1, unless `left` is 0: each selected record has been picked, is in `in_flight`, or can
     still be met: in a cluster that is not in `clusters`, in a segment that this search has before it, or in
-    one that the next search begins with.
+    one that the next search begins with, as all are where something is `unread`.
     """
 
-    __slots__ = ("_newest", "clusters", "in_flight", "left")
+    __slots__ = ("_newest", "clusters", "in_flight", "left", "unread")
 
     def __init__(self, limit: int | None) -> None:
         self.left = _ALL if limit is None else limit
@@ -99,12 +101,16 @@ class Progress:
         """Selected recipients that were in flight and are named."""
         self.clusters: set[str] = set()
         """Clusters that need not be searched (again)."""
+        self.unread: set[JournalEntry] = set()
+        """What this search could not read or claim and that may be selected."""
         self._newest = 0
         """Number of the newest segment when the last search began."""
 
     def begin(self, ring: Iterable[Segment]) -> list[Segment]:
         """The segments of the next search, which begins now."""
-        segments = [each for each in ring if each.number >= self._newest]
+        again = {entry.segment for entry in self.unread}
+        self.unread.clear()
+        segments = [each for each in ring if each.number >= self._newest or each in again]
         self._newest = max((each.number for each in segments), default=0)
         return segments
 
@@ -113,6 +119,10 @@ class Progress:
         busy = {(each.spid, each.qid) for each in part if each.state in IN_FLIGHT} - self.in_flight
         self.in_flight |= busy
         return busy
+
+    def left_out(self) -> list[JournalEntry]:
+        """What the last search could not read, if it is in the journal still: clusters were searched since."""
+        return [each for each in self.unread if self.left and each.state not in _GONE]
 
 
 class Picking:
@@ -145,6 +155,8 @@ class Picking:
                     async with aclosing(search()) as parts:
                         async for part in parts:
                             yield part
+                for entry in self._progress.left_out():
+                    log.error("batch %s leaves out recipient %s", self._batch.id, entry)
             finally:
                 shard.watchers.remove(self._changed.set)
 
@@ -201,21 +213,26 @@ class Picking:
         ]
 
     async def _matches(self, entry: JournalEntry) -> bool:
+        unread = self._progress.unread
+        unread.discard(entry)
         try:
             text = record.verify(await self._shard.raw_line(entry))
             return (self._chosen is None or self._chosen(text)) and applies(record.parse(text), self._batch)
         except (OSError, DecodeError) as error:
             # The file of one that has gone meanwhile may serve another segment.
-            if entry.state not in (State.ENDED, State.EVACUATED):
-                log.error("a record of %016X was left out of batch %s: %s", entry.spid, self._batch.id, error)
+            if entry.state not in _GONE:
+                log.error("batch %s cannot read recipient %s: %s", self._batch.id, entry, error)
+                unread.add(entry)
             return False
 
     async def _pick(self, part: Sequence[JournalEntry]) -> Picked:
         """Name what is in flight of these, and claim all that rests, in one turn of the loop."""
         busy = self._progress.name(part)
-        found = await self._claims.entries(part)
+        found, failed = await self._claims.entries(part)
+        self._progress.unread.update(failed)
         # A record may have changed since it was looked at.
-        chosen = [each for each in found if applies(each, self._batch)][: self._progress.left]
+        still = [each for each in found if self._selection.matches(each) and applies(each, self._batch)]
+        chosen = still[: self._progress.left]
         if len(chosen) < len(found):
             keys = {each.key for each in chosen}
             self._claims.give_back([each for each in found if each.key not in keys])

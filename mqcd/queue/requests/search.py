@@ -16,23 +16,26 @@ The exits, each of them one function:
 |---|---|---|---|---|
 | handed out | `_hand_out` | claimed | `active`, for the caller to settle, park or give back | as it was |
 | its domain takes no mail | `Passing.over` | passed over | the domain's bucket | that of the bucket |
-| its record cannot be read | `put_off` | waiting | a queue | a retry delay from now |
-| its recipient is in flight: it is recorded twice | `put_off` | waiting | a queue | the same |
-| the claim was cancelled | `_give_back` | waiting | a queue | as it was |
+| its record cannot be read | `put_off` | waiting | a queue | `retry_due` |
+| its recipient is in flight: it is recorded twice | `put_off` | waiting | a queue | `retry_due` |
+| the claim was cancelled | `run` | waiting | a queue | as it was |
 
-One that a CARRY frame is moving waits, in a queue, from the end of that frame on (`Entries.release`).
+"As it was" is 0 for one that has left its bucket. What was put off stays claimed until the search ends, so
+that it meets none twice. One that a CARRY frame is moving waits, in a queue, from the end of that frame on
+(`Entries.release`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.turns import Places
+from mqcd.queue.memory.ready import retry_due
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.load import RETRY_MS, Loader
 from mqcd.queue.requests.passing import NOTHING_EXPIRES, Expiry, Passing, Skip
@@ -61,6 +64,8 @@ class Search:
         self.loader = Loader(shard, now, self.passing)
         self.expiry = expiry
         self.found: list[JournalEntry] = []
+        self.failed: list[JournalEntry] = []
+        """What it has put off."""
 
     async def run(self, search: Awaitable[None]) -> Sequence[Recipient]:
         """The recipients that `search` finds, now in flight."""
@@ -76,8 +81,11 @@ class Search:
                     readable.append((entry, recipient))
             return self._hand_out(readable)
         except asyncio.CancelledError:
-            self._give_back()
+            self._release(self.found)
+            self.shard.notify()
             raise
+        finally:
+            self._release(self.failed)
 
     def may_load(self, most: int) -> bool:
         """Whether another cluster may be read: what it moves must leave the journal room for verdicts."""
@@ -141,15 +149,14 @@ class Search:
             return self.shard.options.schedule.delays[0] if isinstance(error, DecodeError) else RETRY_MS
 
     def put_off(self, entry: JournalEntry, ms: int) -> None:
-        """Give an entry up for so long."""
-        # Not from `now` on: a claim without regard to due times has none.
-        entry.due = self.shard.clock.now() + ms
-        self.shard.entries.release(entry)
+        """A claimed entry cannot be handed out for so long."""
+        # Not from `self.now` on: a claim without regard to due times has none.
+        entry.due = retry_due(entry.area, entry.due, self.shard.clock.now(), ms)
+        self.failed.append(entry)
 
-    def _give_back(self) -> None:
-        for entry in self.found:
+    def _release(self, given_up: Iterable[JournalEntry]) -> None:
+        for entry in given_up:
             self.shard.entries.release(entry)
-        self.shard.notify()
 
     def _hand_out(self, found: Sequence[tuple[JournalEntry, Recipient]]) -> Sequence[Recipient]:
         active = self.shard.entries.active

@@ -239,7 +239,7 @@ async def test_what_is_given_up_during_a_carry_is_found_when_it_has_landed(
     await rig.post.send("a@example.org")
     [entry] = [each for segment in rig.shard.ring for each in segment.entries.values()]
     claims, now = rig.store._live.claims, rig.clock.now()
-    [claimed] = await claims.entries([entry])
+    [claimed], _ = await claims.entries([entry])
     go_on = asyncio.Event()
     claim: asyncio.Future[Sequence[Recipient]] | None = None
     if given_up != "by a batch":

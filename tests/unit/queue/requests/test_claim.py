@@ -22,22 +22,28 @@ from tests.unit.queue.support import Rig
 DOMAIN = "a.atrn.example"
 
 
-async def test_a_resting_record_that_cannot_be_read_is_put_off(
+async def test_a_resting_record_that_cannot_be_read_keeps_no_other_back_and_rests_until_its_end(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rig.post.send(f"a@{DOMAIN}")
+    await rig.seal()
+    await rig.post.send(f"b@{DOMAIN}")
+    entries = [each for segment in rig.shard.ring for each in segment.entries.values()]
+    for entry in entries:
+        entry.recipient = None
+    end = rig.store.next_due()
+    recipient = Shard.recipient
 
     async def sick(shard: Shard, entry: JournalEntry) -> Recipient:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if entry is entries[0]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return await recipient(shard, entry)
 
-    for entry in [each for segment in rig.shard.ring for each in segment.entries.values()]:
-        entry.recipient = None
     with monkeypatch.context() as patch:
         patch.setattr(Shard, "recipient", sick)
-        assert not await rig.store.claim_held(DOMAIN, 1)
-    due = rig.store.next_due()
-    assert due is not None
-    assert rig.clock.now() < due < rig.clock.now() + HOUR
+        assert [each.address for each in await rig.store.claim_held(DOMAIN, 2)] == [f"b@{DOMAIN}"]
+    assert rig.store.next_due() == end
+    assert [each.address for each in await rig.store.claim_held(DOMAIN, 2)] == [f"a@{DOMAIN}"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +113,7 @@ async def test_what_a_batch_gives_back_while_a_claim_reads_it_is_found_again(
     await reading.wait()
     claims = rig.store._live.claims
     woken: list[None] = []
-    claimed = await claims.entries([entry])
+    claimed, _ = await claims.entries([entry])
     rig.store.watch(lambda: woken.append(None))
     claims.give_back(claimed)
     assert woken

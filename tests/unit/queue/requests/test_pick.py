@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Sequence
 from contextlib import aclosing
+from itertools import count
 from typing import Any
 
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Action, Amended, Area, Settlement
+from mqcd.core.model import Action, Amended, Area, Recipient, Settlement
 from mqcd.core.ports import Picked
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.admin.fsck.survey import survey
 from mqcd.queue.memory import slices
+from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests import pick
+from mqcd.queue.wal.segments import JournalEntry
 from tests.contract.harness import HOUR
-from tests.contract.mail import batch, carry_out, deferred
+from tests.contract.mail import batch, carry_out, deferred, where
 from tests.fakes.clock import turns
 from tests.unit.queue.support import Rig
 
@@ -343,3 +347,43 @@ async def test_a_cancelled_pick_removes_what_a_failed_frame_has_named(rig: Rig) 
     await rig.shard.deleter.settled()
     assert set(rig.clusters()) == set(rig.shard.cluster_index.clusters)
     assert areas(rig) == {Area.DEFERRED: MANY}
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+async def test_a_removal_whose_record_cannot_be_read_is_undone_later_or_named_and_keeps_its_grace(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lasts: bool
+) -> None:
+    await rig.post.send("u@x.example")
+    removal = batch(Action.REMOVE, rig.post)
+    assert await carry_out(rig.store, removal) == (1, 0)
+    await rig.seal()
+    await rig.post.send("other@y.example")
+    recipient, reads = Shard.recipient, count()
+
+    async def sick(shard: Shard, entry: JournalEntry) -> Recipient:
+        if next(reads) and not lasts:
+            return await recipient(shard, entry)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    undo = batch(Action.UNDO, rig.post, id="undo-1", target=removal.id)
+    with monkeypatch.context() as patch:
+        patch.setattr(Shard, "recipient", sick)
+        assert await carry_out(rig.store, undo) == (int(not lasts), 0)
+    assert any("leaves out" in each.message for each in caplog.records) is lasts
+    rig.clock.advance(HOUR - 1)
+    assert await rig.store.claim_removed(9) == []
+    rig.clock.advance(1)
+    assert len(await rig.store.claim_removed(9)) == int(lasts)
+
+
+async def test_what_is_tried_between_two_parts_is_judged_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pick, "AT_ONCE", 1)
+    await rig.post.send("a@x.example", "b@x.example")
+    parts = rig.store.pick(where("attempts = 0"), batch(Action.HOLD, rig.post))
+    await settled(rig, await anext(parts))
+    [tried] = await rig.post.claim_all()
+    await rig.post.settle(deferred(rig.clock.now() + HOUR), tried)
+    assert [recipient async for part in parts for recipient in part.recipients] == []
+    assert areas(rig) == {Area.DEFERRED: 1, Area.HELD: 1}
