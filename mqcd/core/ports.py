@@ -140,8 +140,8 @@ class QueueStore(MailTaker, Protocol):
         received_by: int | None = None,
         places: Places | None = None,
     ) -> Sequence[Recipient]:
-        """At most `room` recipients that are due at `now`, now in flight: incoming and deferred ones, and held
-        ones at their end; with `places` further ones of new mail.
+        """At most `room` recipients that are due at `now`, now in flight: incoming, deferred, and held ones
+        at their end; with `places` further ones of new mail.
 
         New and due mail alternate, each oldest first; new mail of tenants takes turns, as far as the store
         knows whose it has at hand. `skip` maps each suspended recipient domain to the end of its suspension:

@@ -4,8 +4,8 @@
 
 | row | finds | until this part of the room is full |
 |---|---|---|
-| `overdue` | overdue mail of domains whose suspension was renewed | a quarter: `overdue_share` |
-| `ended` | held mail at its end | a quarter: `ended_share` |
+| `overdue` | overdue mail of domains whose suspension was renewed | a quarter, or one: `overdue_share` |
+| `ended` | held mail at its end | a quarter with those, or one: `ended_share` |
 | `due_at_first` | due mail | half of what is left: `due_share` |
 | `new` | new mail, urgent mail of it first | all: `whole` |
 | `due`, `overdue` | the same as above | all |
@@ -40,13 +40,25 @@ class Odd(NamedTuple):
     """Who gets the odd place of a claim."""
 
     due_first: bool
-    """Due mail, rather than new mail."""
+    """Due mail, rather than new mail; and ended mail, rather than overdue mail."""
     older_first: bool
     """Of several tenants clusters, rather than the journal."""
+    early_first: bool
+    """Of one place: ended or overdue mail, rather than due or new mail."""
 
 
-ODD_PLACES = (Odd(True, False), Odd(False, True), Odd(True, True), Odd(False, False))
-"""Of successive claims. Not in step: claims of one place would always have the same side's turn."""
+ODD_PLACES = (
+    Odd(True, False, False),
+    Odd(False, True, False),
+    Odd(True, True, True),
+    Odd(False, False, True),
+    Odd(True, True, False),
+    Odd(False, False, False),
+    Odd(True, False, True),
+    Odd(False, True, True),
+)
+"""Of successive claims. Not in step: of claims of one place each row gets the first turn in one of four, and
+then the two sides of several tenants in turn."""
 
 
 @dataclass(slots=True)
@@ -55,8 +67,7 @@ class Room:
 
     places: int
     """Of the claim."""
-    due_first: bool
-    """As in `Odd`."""
+    odd: Odd
     taken: int = 0
     """How many of them the rows before have filled."""
 
@@ -66,19 +77,20 @@ class Room:
 
 def overdue_share(room: Room) -> int:
     """A quarter for overdue recipients of suspended domains: on a busy server nothing would be left for them.
-    Of one to three places it is one, in every other claim."""
-    return room.places // 4 or int(not room.due_first)
+    Of two or three places it is one in every other claim; of one, in every fourth claim."""
+    return room.places // 4 or int(not room.odd.due_first and (room.places > 1 or room.odd.early_first))
 
 
 def ended_share(room: Room) -> int:
-    """A quarter for these together with held mail whose time has ended."""
-    return room.places // 4 or 1
+    """A quarter for these together with held mail whose time has ended. Of two or three places it is one; of
+    one, in every other claim."""
+    return room.places // 4 or int(room.places > 1 or room.odd.early_first)
 
 
 def due_share(room: Room) -> int:
     """Half of what is left for due mail, before new mail has had its turn."""
     half, odd = divmod(room.places - room.taken, 2)
-    return room.taken + half + (odd if room.due_first else 0)
+    return room.taken + half + (odd if room.odd.due_first else 0)
 
 
 def whole(room: Room) -> int:
@@ -111,7 +123,7 @@ class MailSearch(Search):
         """Find mail for so many places, and for further ones."""
         try:
             if room:
-                await self._fill_room(Room(room, self._odd.due_first))
+                await self._fill_room(Room(room, self._odd))
             if self.places is not None and self.places.extra:
                 await self.beyond(self.places)
         finally:
@@ -128,7 +140,7 @@ class MailSearch(Search):
                 parts[part].extend(self.found[room.taken :])
         first, due, new, last = parts
         if due and new:
-            pairs = zip_longest(due, new) if room.due_first else zip_longest(new, due)
+            pairs = zip_longest(due, new) if room.odd.due_first else zip_longest(new, due)
             alternating = (entry for pair in pairs for entry in pair if entry is not None)
             self.found = [*first, *alternating, *last]
 

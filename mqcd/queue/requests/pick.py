@@ -22,7 +22,7 @@ What becomes of a selected entry, by its state when its part's turn comes:
 | entry | is |
 |---|---|
 | rests | claimed, and picked if it is selected still and the limit allows it; else given back |
-| rests, but cannot be read or handed out | put off, and looked for again by search 2; then left out, and logged |
+| rests, cannot be read | put off, and looked for again by search 2, which logs what it leaves out |
 | in flight | named, once |
 | frozen | looked for again: in its segment if the evacuation fails, else in clusters |
 | evacuated | looked for in clusters |
@@ -32,7 +32,7 @@ What an exit leaves, beside the parts that were yielded (the caller settles or p
 
 | exit | the rest of what is selected |
 |---|---|
-| the end, or `limit` | in flight, or beyond the limit |
+| the end, or `limit` | in flight, left out, or beyond the limit |
 | StoreUnavailable: a frame has failed, or the helper has no room | as it was |
 | closed or cancelled | as it was, but for what frames under way change: it waits for them |
 
@@ -121,7 +121,7 @@ class Progress:
         return busy
 
     def left_out(self) -> list[JournalEntry]:
-        """What the last search could not read, if it is in the journal still: clusters were searched since."""
+        """What the last search could not read; what has got to a cluster since was searched there."""
         return [each for each in self.unread if self.left and each.state not in _GONE]
 
 

@@ -6,12 +6,23 @@ import asyncio
 import errno
 import os
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from mqcd.core.model import Recipient, Settlement
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests.mail import ASKED_AT_ONCE, Room, due_share, ended_share, older_share, overdue_share
+from mqcd.queue.requests.mail import (
+    ASKED_AT_ONCE,
+    ODD_PLACES,
+    ROWS,
+    Odd,
+    Room,
+    due_share,
+    ended_share,
+    older_share,
+    overdue_share,
+)
 from mqcd.queue.wal.entry_states import State
 from mqcd.queue.wal.segments import JournalEntry
 from tests.contract.harness import HOUR
@@ -49,8 +60,6 @@ async def test_a_resting_record_that_cannot_be_read_keeps_no_other_back_and_rest
 @pytest.mark.parametrize(
     ("room", "due_first", "overdue", "ended", "due"),
     [
-        (1, True, 0, 1, 1),
-        (1, False, 1, 1, 0),
         (2, True, 0, 1, 1),
         (2, False, 1, 1, 1),
         (3, True, 0, 1, 2),
@@ -65,8 +74,18 @@ async def test_a_resting_record_that_cannot_be_read_keeps_no_other_back_and_rest
 def test_the_odd_place_goes_to_each_side_in_turn(
     room: int, due_first: bool, overdue: int, ended: int, due: int
 ) -> None:
-    shares = tuple(share(Room(room, due_first)) for share in (overdue_share, ended_share, due_share))
+    odd = Odd(due_first, older_first=False, early_first=False)
+    shares = tuple(share(Room(room, odd)) for share in (overdue_share, ended_share, due_share))
     assert shares == (overdue, ended, due)
+
+
+def test_each_row_has_the_only_place_of_a_claim_in_turn() -> None:
+    filled = [
+        (next(row.find.__name__ for row in ROWS if row.share(Room(1, odd))), odd.older_first)
+        for odd in ODD_PLACES
+    ]
+    rows = ("overdue", "ended", "due_at_first", "new")
+    assert sorted(filled) == sorted(product(rows, (False, True)))
 
 
 @pytest.mark.parametrize(
