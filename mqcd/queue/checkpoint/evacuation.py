@@ -255,10 +255,14 @@ class Evacuator:
                 shard.disk.unlink(segment.path)
             except OSError as error:
                 log.error("a journal file that is free could not be removed: %s", describe(error))
-        if not segment.readers and segment.fd >= 0:
-            shard.disk.close(segment.fd)
-            segment.fd = -1
         del shard.ring.segments[segment.number]
+        if not segment.readers and segment.fd >= 0:
+            fd, segment.fd = segment.fd, -1
+            try:
+                shard.disk.close(fd)
+            except OSError as error:
+                # What a sync of it reported may come once more.
+                log.error("a journal file that is free failed at its close: %s", describe(error))
         # Claims that were held back by a full ring may go on.
         shard.notify()
 

@@ -341,6 +341,7 @@ class Journal:
         """An internal error may have left memory behind the disk; `durable` frames are not placed."""
         self.broken = BROKEN
         self._state = after(self._state, Event.BREAK)
+        self._sealing.stop()
         self._quiet.set()
         self._loop.call_soon(self.on_broken)
         fail_all(durable, fail_durable)
