@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -323,6 +324,34 @@ async def test_an_evacuation_that_memory_does_not_follow_is_an_internal_error(
     # It is in a cluster that the next start will find: claimed here, it would be delivered twice.
     assert await rig.post.claim_all() == []
     assert isinstance(await rig.shard.keys.turn(key), Used)
+
+
+async def test_a_close_that_fails_behind_the_edit_leaves_the_journal_whole(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for text in "ab":
+        key = key_of("user:alice", text, "sender@example.com", ["a@example.org"], BODY)
+        await rig.store.enqueue(rig.post.submission("a@example.org", key=key))
+        await rig.seal()
+        if text == "a":
+            await rig.evacuate()
+    (keys,) = rig.shard.keys._files
+    segment = rig.shard.ring.oldest_sealed
+    assert segment is not None
+    close, failing = rig.disk.close, {segment.fd, keys._fd}
+
+    def fails(fd: int) -> None:
+        close(fd)
+        if fd in failing:
+            failing.remove(fd)
+            raise OSError(errno.EIO, "a write was lost")
+
+    monkeypatch.setattr(rig.disk, "close", fails)
+    await rig.evacuate()
+    assert "a file of keys that was only read failed" in caplog.text
+    assert "a journal file that is free failed" in caplog.text
+    assert not rig.shard.journal.broken
+    assert len(await rig.post.claim_all()) == 2
 
 
 async def test_a_key_file_is_closed_when_its_edit_is_not_made(rig: Rig) -> None:
