@@ -264,6 +264,9 @@ class LaneTable:
         """A job that was started and not tried goes to the head of its lane."""
         lane.queue.put_back(job)
         self._turns.push(lane)
+        if lane.suspended:
+            # While nothing waited, the alarm of its next probe was dropped.
+            self._alarms.probe(lane)
 
     def took_back(self, lane: Lane, job: Job) -> None:
         """A cancelled attempt had lasted too long: the lane counts as slow until transactions show

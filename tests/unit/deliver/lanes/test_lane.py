@@ -72,6 +72,22 @@ def test_a_destination_fails_is_probed_and_opens() -> None:
     assert seen == [new, new, suspended, probing, opened]
 
 
+def test_mail_that_comes_back_to_a_suspended_lane_is_its_probe() -> None:
+    lanes = table()
+    fill(lanes, "a", 1)
+    lane = lane_of(lanes, "a")
+    (start,) = lanes.dispatch(0)
+    lanes.failed(lane, 0, REFUSED)
+    lanes.closed(lane, 0, working=False)
+    # Another worker has the mail still: nothing waits, and the server looks when it is to wake next.
+    lanes.next_wake(0)
+    lanes.took_back(lane, start.job)
+    assert lanes.dispatch(0) == []
+    until = lane.suspension.until
+    assert lanes.next_wake(0) == until
+    assert [each.job for each in lanes.dispatch(until)] == [start.job]
+
+
 def test_a_probe_without_a_result_leaves_it_suspended() -> None:
     lanes = table()
     fill(lanes, "a", 2)
