@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -146,24 +147,28 @@ class OpenFile:
         prints = self.prints
         return not prints or prints.find(name[-_PRINT:], first * _PRINT, last * _PRINT) >= 0
 
-    async def find(self, executor: Executor, name: bytes) -> Used | None:
-        """What it remembers of a name. Raises OSError."""
-        first, last = self._index.part(keys.top_of(name))
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Keep it open."""
         self._readers += 1
         try:
-            data = await read_at(
-                self._disk, executor, self._fd, (last - first) * RECORD, HEADER + first * RECORD
-            )
+            yield
         finally:
             self._readers -= 1
             self._close_if_unused()
+
+    async def find(self, executor: Executor, name: bytes) -> Used | None:
+        """What it remembers of a name; it has to be `pinned`. Raises OSError."""
+        first, last = self._index.part(keys.top_of(name))
+        octets, offset = (last - first) * RECORD, HEADER + first * RECORD
+        data = await read_at(self._disk, executor, self._fd, octets, offset)
         at = keys.find(data, name)
         if at < 0 or not keys.sound(data[at : at + RECORD]):
             return None
         return keys.used_at(data, at)
 
     def close(self) -> None:
-        """Close it, once it is not being read."""
+        """Close it, once it is not pinned."""
         self._closed = True
         self._close_if_unused()
 

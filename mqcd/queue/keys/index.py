@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -98,10 +99,15 @@ class Keys:
 
     async def _in_files(self, name: bytes) -> Used | None:
         top = keys.top_of(name)
-        for file in [each for each in self._files if each.perhaps(name, top)][::-1]:
-            used = await file.find(self._executor, name)
-            if used is not None:
-                return used
+        found = [each for each in self._files if each.perhaps(name, top)][::-1]
+        # Also the last of them must stay open, though a merge ends it while the first is read.
+        with ExitStack() as pins:
+            for file in found:
+                pins.enter_context(file.pinned())
+            for file in found:
+                used = await file.find(self._executor, name)
+                if used is not None:
+                    return used
         return None
 
     @property
