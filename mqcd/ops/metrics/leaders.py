@@ -76,7 +76,7 @@ class Leaders(Generic[Kept]):
 
     @property
     def names(self) -> Collection[str]:
-        """Those that have a place now."""
+        """The ones with a place now."""
         return self._places.keys()
 
     @property

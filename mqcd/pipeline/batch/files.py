@@ -31,13 +31,13 @@ class RecipientFiles:
     """Made by this batch."""
 
     def where(self, wanted: Callable[[str], bool]) -> RecipientFiles:
-        """Those that are wanted."""
+        """The wanted ones."""
         return RecipientFiles(
             committed=list(filter(wanted, self.committed)), staged=list(filter(wanted, self.staged))
         )
 
     def without(self, others: RecipientFiles) -> RecipientFiles:
-        """Those that are none of the others."""
+        """All but the others."""
         left_out = {*others.committed, *others.staged}
         return self.where(lambda path: path not in left_out)
 

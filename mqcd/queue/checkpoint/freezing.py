@@ -56,7 +56,7 @@ class Freezing:
 
     async def _freeze_resting(self) -> list[JournalEntry]:
         """Freeze until none of the segment rests, and in that turn take all of them out of the queues.
-        Returns those that this call has frozen."""
+        Returns what this call has frozen."""
         shard, segment = self._shard, self._segment
         frozen: list[JournalEntry] = []
         while resting := [entry for entry in segment.entries.values() if entry.resting]:

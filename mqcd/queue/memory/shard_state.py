@@ -66,7 +66,7 @@ class Moved:
     octets: Mapping[Area, int]
     """Of the entries that the segment had."""
     clusters: Sequence[ClusterState]
-    """Those that have them now."""
+    """The ones that have them now."""
     bad: int
     """How many are in quarantine instead."""
     changed: Mapping[str, ClusterState]

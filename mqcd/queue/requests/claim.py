@@ -104,7 +104,7 @@ class Claims:
     ) -> tuple[Sequence[Recipient], Sequence[JournalEntry]]:
         """Claim these entries, as far as they rest, without a turn: a batch need not wait for the reads and
         frames of a search. All are claimed before the first await (docs/internals.md, "What may run at the
-        same time"). Also returns those that rested and cannot be handed out now."""
+        same time"). Also returns what rested and cannot be handed out now."""
         search = Search(self._shard, self._shard.clock.now())
         return await search.run(_find_entries(search, wanted)), search.failed
 

@@ -37,7 +37,7 @@ ASKED_AT_ONCE = 50
 
 
 class Odd(NamedTuple):
-    """Who gets the odd place of a claim."""
+    """Which row gets the odd place of a claim."""
 
     due_first: bool
     """Due mail, rather than new mail; and ended mail, rather than overdue mail."""

@@ -25,7 +25,7 @@ One thread, the committer, writes and syncs; everything else happens on the even
 | `on_broken` | the turn after the journal has broken | the loop reports it |
 
 Breaks: the journal is BROKEN (`break_off`), so that no stop and no evacuation commits what memory holds;
-durable frames that are not placed fail with Unplaced, those that wait with StoreUnavailable. The loop reports
+durable frames that are not placed fail with Unplaced, waiting ones with StoreUnavailable. The loop reports
 it. An evacuation that memory cannot follow breaks the journal, too.
 """
 

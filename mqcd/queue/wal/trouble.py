@@ -40,7 +40,7 @@ class Step(NamedTuple):
     of_group: frozenset[Kind]
     """Refused of the frames that were not written."""
     of_all: frozenset[Kind]
-    """Refused of these, of those that wait, and of those that come until a group is written."""
+    """Refused of these, of the waiting ones, and of all that come until a group is written."""
     retry_ms: int
     """How long to wait before a new segment is tried."""
 
