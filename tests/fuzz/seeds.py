@@ -104,7 +104,7 @@ def _over_tls() -> dict[str, bytes]:
 
 def _segments(root: Path) -> dict[str, bytes]:
     found = {}
-    for path in sorted((root / "queue/journal").glob("[0-9][0-9]")):
+    for path in sorted((root / "queue/journal").glob("[0-9]*.wal")):
         data = path.read_bytes()
         header = segment_header.unpack(data)
         if header is not None:

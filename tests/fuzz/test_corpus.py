@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcd.queue.events.lines import EXTRA
 from tests.fuzz.mutations import mutations, truncations
 from tests.fuzz.targets import TARGETS
 
@@ -27,6 +28,8 @@ def _read(target: str, name: str) -> bytes:
 
 def test_the_corpus_is_small_and_every_target_has_one() -> None:
     assert {target for target, _ in FILES} == set(TARGETS)
+    notes = {name for target, name in FILES if target == "note"}
+    assert {mark.name.lower() for mark in EXTRA} <= notes, "run python -m tests.fuzz.seeds"
     assert sum(len(_read(*each)) for each in FILES) < 300_000
 
 

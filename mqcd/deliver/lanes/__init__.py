@@ -1,4 +1,4 @@
-"""Scheduling: a lane for each hop, turns among lanes, rates and connection limits. Pure.
+"""Lanes of sites and relays: turns; rates of lanes, zones, senders; connection limits. Pure.
 
 Imports routing and core.
 """

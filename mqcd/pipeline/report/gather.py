@@ -10,6 +10,7 @@ import itertools
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -46,6 +47,8 @@ from mqcd.pipeline.tables.times import HOUR_MS
 _NODES = 50
 _TEXT = 500
 """Characters of a reply or an address that are brought."""
+_OF_REPLIES = ("count", "deferred", "bounced", "expired")
+"""What is added up of the table `replies`; null in files from before it was a column."""
 WIDTHS = (
     1_000, 5_000, 15_000, 60_000, 300_000, 900_000, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS,
     168 * HOUR_MS,
@@ -292,8 +295,7 @@ def _senders(selected: DataFrame) -> tuple[Listing[Sender], Sender | None]:
 
 
 def _replies(selected: DataFrame) -> tuple[tuple[Shape, ...], Listing[Shape], int]:
-    names = ("count", "deferred", "bounced", "expired")
-    sums = [F.sum(name).alias(name) for name in names]
+    sums = [F.sum(name).alias(name) for name in _OF_REPLIES]
     kind = F.coalesce("class", "suggested", F.lit("other"))
     classes = (
         selected.groupBy(kind.alias("kind")).agg(*sums).orderBy(F.col("count").desc(), "kind").limit(TOP)
@@ -314,13 +316,8 @@ def _replies(selected: DataFrame) -> tuple[tuple[Shape, ...], Listing[Shape], in
 
 def _shape(row: Row, *, whole: bool) -> Shape:
     """One clustered reply, or a whole class of them."""
-    counted = Shape(
-        kind=row["kind"],
-        count=int(row["count"]),
-        deferred=int(row["deferred"]),
-        bounced=int(row["bounced"]),
-        expired=int(row["expired"]),
-    )
+    counts: dict[str, Any] = {name: int(row[name] or 0) for name in _OF_REPLIES}
+    counted = Shape(kind=row["kind"], **counts)
     if whole:
         return counted
     return replace(

@@ -156,6 +156,15 @@ def encode_envelope(envelope: Envelope) -> str:
     return f"{e.received}|{_ORIGINS[e.origin]}|{_BODIES[e.body, e.smtputf8]}|{text}"
 
 
+def encode_memo(envelope: Envelope, begun: str = "") -> bytes:
+    """What only events of an acceptance have, and `begun`, the destination of its first attempt, if any."""
+    if begun:
+        return join(envelope.session, envelope.message_id, begun).encode()
+    if envelope.session or envelope.message_id:
+        return join(envelope.session, envelope.message_id).encode()
+    return b""
+
+
 def _parameters(envelope: Envelope) -> str:
     """What a record keeps of the parameters of MAIL."""
     e = envelope
@@ -395,7 +404,7 @@ class Glance:
 def sound(line: bytes) -> Glance:
     """A glance at a line that checks and that the journal can hold: its length, its QID, its due time.
 
-    Raises DecodeError.
+    It has no clock: earlier due times (`ClusterIndex.bring_forward`) apply after it. Raises DecodeError.
     """
     check(line)
     glance = Glance(line)

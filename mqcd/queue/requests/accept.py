@@ -75,11 +75,7 @@ def _message(staged: Staged, recipients: list[Recipient], begun: str = "", key: 
     part = record.encode_envelope(envelope)
     lines = [record.encode(recipient, part) for recipient in recipients]
     joined = b"".join(lines)
-    memo = b""
-    if begun:
-        memo = record.join(envelope.session, envelope.message_id, begun).encode()
-    elif envelope.session or envelope.message_id:
-        memo = record.join(envelope.session, envelope.message_id).encode()
+    memo = record.encode_memo(envelope, begun)
     parts = pack_submission(joined, content, size, memo, attempted=bool(begun), key=key)
     octets = len(joined) + len(key)
     return Message(recipients, lines, octets, parts, size, content is not None, len(memo))

@@ -29,13 +29,10 @@ class EventLines:
     def accepted(self, at: int, recipients: Sequence[Recipient]) -> Sequence[Line]:
         """A new message."""
         envelope = recipients[0].envelope
-        memo = b""
-        if envelope.session or envelope.message_id:
-            memo = record.join(envelope.session, envelope.message_id).encode()
         part = record.encode_envelope(envelope)
         lines = [record.encode(each, part) for each in recipients]
         made: list[str] = []
-        self._text.accepted(self._next(len(lines)), at, lines, memo, made)
+        self._text.accepted(self._next(len(lines)), at, lines, record.encode_memo(envelope), made)
         return [(envelope.spid, line.encode()) for line in made]
 
     def attempted(self, at: int, recipients: Sequence[Recipient], destination: str) -> Sequence[Line]:

@@ -55,6 +55,15 @@ def test_every_field_belongs_to_a_verb() -> None:
     assert {name for verb in VERBS for name in allowed(verb)} == set(FIELDS)
 
 
+def test_what_an_acceptance_says_of_its_record_other_events_may_say() -> None:
+    of_record = set(allowed("accepted")) - {"recipients", "session", "message_id"}
+    assert [
+        verb
+        for verb, each in VERBS.items()
+        if "sender" in each["required"] and of_record - set(allowed(verb))
+    ] == []
+
+
 def test_the_document_says_what_the_schema_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.contract.schema"
 
