@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -48,8 +48,17 @@ class EventFiles:
 class Exporter:
     """Of one run."""
 
-    def __init__(self, documents: Documents, files: EventFiles, clock: Clock, disk: Disk) -> None:
+    def __init__(
+        self,
+        documents: Documents,
+        files: EventFiles,
+        clock: Clock,
+        disk: Disk,
+        may_expire: Callable[[], bool],
+    ) -> None:
+        """`may_expire`: whether the wall clock can be believed; else no file goes for its age."""
         self._documents = documents
+        self._may_expire = may_expire
         self.files = files
         """May be replaced, but not by ones of another source."""
         self._clock = clock
@@ -57,7 +66,8 @@ class Exporter:
         self._executor = ThreadPoolExecutor(1, "mqcd-events")
         self._newest: tuple[int, set[bytes]] = 0, set()
         """The number of the newest file, and the events that are in a file and still in the documents."""
-        self._retained = 0
+        self._next = clock.monotonic()
+        """When old files are looked for again."""
 
     async def start(self) -> None:
         """Look at the files that there are. Raises StoreUnavailable."""
@@ -126,15 +136,16 @@ class Exporter:
 
     async def _retain(self) -> None:
         """Remove old files."""
-        now, retention = self._clock.now(), self.files.retention
-        if not (retention.maxage or retention.maxsize) or now - self._retained < _RETAIN_MS:
+        now, retention = self._clock.monotonic(), self.files.retention
+        if not (retention.maxage or retention.maxsize) or now < self._next:
             return
-        self._retained = now
+        self._next = now + _RETAIN_MS
+        aged = retention.maxage and self._may_expire()
         task = Retain(
             directory=self.files.directory,
             source=self.files.source,
             first_live=self._newest[0],
-            before=now - retention.maxage if retention.maxage else 0,
+            before=self._clock.now() - retention.maxage if aged else 0,
             maxsize=retention.maxsize,
         )
         done = await in_thread(self._executor, retain, self._disk, task)

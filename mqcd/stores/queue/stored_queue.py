@@ -132,7 +132,7 @@ class StoredQueue:
             self._sharing.add_done_callback(partial(_log_failure, "mail of other nodes is not taken over"))
 
     async def _start_exporter(self, state: State, events: EventFiles) -> None:
-        exporter = Exporter(state.documents, events, self._around.clock, self._disk)
+        exporter = Exporter(state.documents, events, self._around.clock, self._disk, state.look_at_clock)
         try:
             await exporter.start()
         except BaseException:

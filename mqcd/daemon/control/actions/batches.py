@@ -315,7 +315,8 @@ class Batches:
         self._disk.sync_dir(path.parent)
 
     async def purge(self) -> None:
-        """End removals whose grace is over, and keep note of what batches have still to do, for ever."""
+        """End removals whose grace is over, unless the clock is in doubt, and keep note of what batches have
+        still to do, for ever."""
         while True:
             await self._clock.sleep(_PURGE_MS)
             try:
@@ -325,8 +326,10 @@ class Batches:
                 # A batch that ends needs it, and says so.
                 log.debug("what batches have still to do is not written: %s", describe(error))
             begun = self._clock.monotonic()
-            while self._store.stats()[Area.REMOVED].recipients and (
-                found := await self._store.claim_removed(_PURGED_AT_ONCE)
+            while (
+                self._store.stats()[Area.REMOVED].recipients
+                and self._store.may_expire()
+                and (found := await self._store.claim_removed(_PURGED_AT_ONCE))
             ):
                 purged = [Settlement(recipient=each, verdict=Purged()) for each in found]
                 await settle(self._store, self._clock, purged)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,26 @@ async def test_old_event_files_are_removed(tmp_path: Path) -> None:
         await kit.until(lambda: not any(b"accepted" in value for value in kit.mapping.values()))
         kit.clock.advance(2 * HOUR)
     await kit.until(lambda: len(list(kit.path.iterdir())) == 1)
+    await kit.queue.close()
+
+
+async def test_a_leap_of_the_clock_makes_no_event_file_old(tmp_path: Path) -> None:
+    kit = Kit(tmp_path / "events", Retention(maxage=24 * HOUR))
+
+    post = await kit.start()
+    for leap in (0, 3650 * 24 * HOUR):
+        kit.clock.leap(leap)
+        await post.send(A)
+        await kit.until(lambda: not any(b"accepted" in value for value in kit.mapping.values()))
+        # Files are as old as the clock of the tests says.
+        for path in kit.path.iterdir():
+            os.utime(path, (START_MS // 1000, START_MS // 1000))
+        kit.clock.advance(2 * HOUR)
+        await kit.clock.run_for(2 * EXPORT_MS)
+    assert kit.verbs() == ["accepted", "accepted"]
+    kit.clock.leap(-leap)
+    kit.clock.advance(23 * HOUR)
+    await kit.until(lambda: len(kit.verbs()) == 1)
     await kit.queue.close()
 
 

@@ -299,6 +299,19 @@ async def test_the_end_of_graces_is_looked_for(rig: Rig) -> None:
     assert len(rig.observer.purges) == 4
 
 
+async def test_a_leap_of_the_clock_ends_no_grace(rig: Rig) -> None:
+    await rig.asked(action="remove")
+    await rig.done(lambda: bool(rig.events))
+    purging = asyncio.ensure_future(rig.batches.purge())
+    rig.clock.leap(2 * GRACE)
+    await rig.clock.run_for(20_000)
+    assert not rig.observer.purges
+    rig.clock.leap(-2 * GRACE)
+    await rig.clock.run_for(GRACE)
+    purging.cancel()
+    assert len(rig.observer.purges) == 4
+
+
 async def test_nobody_is_named_but_by_the_front_process(rig: Rig) -> None:
     await rig.asked(action="hold", author="uid:0", uid=os.geteuid() + 1)
     await rig.done(lambda: bool(rig.events))
