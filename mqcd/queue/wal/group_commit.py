@@ -5,8 +5,9 @@ disk. There are no timers: a group is what gathered while the last group was syn
 loop brings no more. `trouble` says what follows when a group cannot be written, `pending` which frames are
 refused and which wait, `sealing` when a segment begins and is sealed.
 
-The state of writing changes by `after` alone. How often writing has failed and why (`trouble`), and whether
-the segment is to be sealed (`sealing`), are facts beside it, in any state.
+`Journal._on` alone changes the state of writing, by `TABLE`; `broken` and `quiet` are read off it. How often
+writing has failed and why (`trouble`), and whether the segment is to be sealed (`sealing`), are facts beside
+it, in any state.
 
 One thread, the committer, writes and syncs; everything else happens on the event loop, all callbacks, too:
 
@@ -84,10 +85,10 @@ class Event(Enum):
     """What changes the state."""
 
     SCHEDULE = auto()
-    TURN = auto()
-    """The turn has come."""
+    EMPTY = auto()
+    """The turn has come, and all that waited was refused."""
     WRITE = auto()
-    """A group goes to the committer."""
+    """The turn has come, and a group goes to the committer."""
     DONE = auto()
     """It is durable, or has failed."""
     BREAK = auto()
@@ -98,24 +99,17 @@ class Event(Enum):
 
 TABLE: Mapping[Event, Mapping[State, State]] = {
     Event.SCHEDULE: {State.IDLE: State.DUE, State.DUE: State.DUE},
-    Event.TURN: {State.IDLE: State.IDLE, State.DUE: State.IDLE},
-    # A frame may have been added, and its turn be due, while room was made for those before it.
-    Event.WRITE: {State.IDLE: State.WRITING, State.DUE: State.WRITING},
+    Event.EMPTY: {State.DUE: State.IDLE},
+    Event.WRITE: {State.DUE: State.WRITING},
     Event.DONE: {State.WRITING: State.IDLE, State.BROKEN: State.BROKEN, State.CLOSED: State.CLOSED},
     Event.BREAK: {**dict.fromkeys(State, State.BROKEN), State.CLOSED: State.CLOSED},
     Event.STOP: dict.fromkeys(State, State.CLOSED),
 }
-ENDED = (State.BROKEN, State.CLOSED)
-"""Nothing is taken in one of these."""
-
-
-def after(state: State, event: Event) -> State:
-    """The state that follows. Raises IllegalTransition."""
-    return following(TABLE, event, state, "journal")
-
+ENDED: Mapping[State, str] = {State.BROKEN: BROKEN, State.CLOSED: "the queue has been closed"}
+"""Why nothing is taken in one of these: no frame waits, no timer runs, and no turn writes."""
 
 # As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
-_IDLE, _DUE, _WRITING, _CLOSED = State.IDLE, State.DUE, State.WRITING, State.CLOSED
+_IDLE, _DUE, _WRITING, _BROKEN = State.IDLE, State.DUE, State.WRITING, State.BROKEN
 
 
 _MOST_TURNS = 8
@@ -182,12 +176,15 @@ class Journal:
         """Called when the first group of a segment is durable. Set by `memory.shard_state`."""
         self.on_sealed: Callable[[Segment], None] = lambda _: None
         """Called when a segment has been sealed. Set by `checkpoint.checkpointer`."""
-        self.broken = ""
-        """Why memory may differ from the journal; "" while it does not. Only a restart ends it."""
         self.on_broken: Callable[[], None] = lambda: None
-        """Called when `broken` has been set. Set by `recovery.open`."""
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        """Called when the journal has broken. Set by `recovery.open`."""
+        self._changed = asyncio.Event()
+        """Set at each change of the state."""
+
+    @property
+    def broken(self) -> str:
+        """Why memory may differ from the journal; "" while it does not. Only a restart ends it."""
+        return BROKEN if self._state is _BROKEN else ""
 
     @property
     def stalled(self) -> str:
@@ -214,39 +211,41 @@ class Journal:
         if octets > self.frame_room:
             raise ValueError(f"a frame of {octets} octets fits in no segment of {self.capacity}")
         if self._state in ENDED:
-            fail(item, self.broken or "the queue has been closed")
+            fail(item, ENDED[self._state])
             return future
         if self.trouble.failures and self.trouble.refuses(item):
             return future
         self._pending.append(item)
         if self._state is _IDLE:
             self._schedule()
-            self._quiet.clear()
         return future
 
     def seal(self) -> None:
         """Close the current segment as soon as what is being written to it is done."""
-        if self._state in (_WRITING, _CLOSED):
-            self._sealing.wanted = True
-        else:
+        if self._state in (_IDLE, _DUE):
             self._sealing.now()
+        else:
+            # A group of it may still be with the committer.
+            self._sealing.wanted = True
 
     async def quiet(self) -> None:
-        """Wait until nothing is being written, or writing goes on failing."""
-        await self._quiet.wait()
+        """Wait until no frame waits or is being written, or writing goes on failing, or nothing is taken."""
+        while self._state is _WRITING or (self._state is _DUE and not self.trouble.failing):
+            self._changed.clear()
+            await self._changed.wait()
 
     async def stop(self) -> None:
         """End the committer; return when it has ended. What was never written fails with StoreUnavailable."""
-        self._sealing.stop()
-        if self._retry is not None:
-            self._retry.cancel()
-        ended = self._committer.stop()
-        self._state = after(self._state, Event.STOP)
-        self._refuse_all("the queue has been closed")
-        await ended
+        self._end(Event.STOP)
+        await self._committer.stop()
+
+    def _on(self, event: Event) -> None:
+        """Change the state. Raises IllegalTransition."""
+        self._state = following(TABLE, event, self._state, "journal")
+        self._changed.set()
 
     def _schedule(self) -> None:
-        self._state = after(self._state, Event.SCHEDULE)
+        self._on(Event.SCHEDULE)
         self._loop.call_soon(self._gather, 0, _MOST_TURNS)
 
     def _gather(self, before: int, turns: int) -> None:
@@ -258,19 +257,20 @@ class Journal:
             self._flush()
 
     def _flush(self) -> None:
-        if self._state not in (_IDLE, _DUE):
+        if self._state is not _DUE:
             return
-        self._state = after(self._state, Event.TURN)
         try:
             group = self._next_group()
         except BaseException:
             self.break_off()
             raise
         if group is None:
-            self._quiet.set()
-            return
-        self._state = after(self._state, Event.WRITE)
-        self._quiet.clear()
+            self._on(Event.EMPTY)
+        else:
+            self._write(group)
+
+    def _write(self, group: Group) -> None:
+        self._on(Event.WRITE)
         begun = self._clock.micros()
         segment = group.segment
         fresh = segment.fd < 0
@@ -278,7 +278,7 @@ class Journal:
         write = Write(segment, fresh, recycled, self.capacity, group.buffers, group.start, group.end)
 
         def done(error: OSError | None) -> None:
-            self._state = after(self._state, Event.DONE)
+            self._on(Event.DONE)
             if error is None:
                 self._committed(group, self._clock.micros() - begun, fresh)
             else:
@@ -318,7 +318,7 @@ class Journal:
             if self.trouble.failures and self.trouble.mended():
                 self.on_mended()
             if fresh:
-                self._sealing.begun()
+                self._sealing.begun(ended=self._state in ENDED)
                 self.on_begun()
             self._figures.committed(len(frames), micros)
             for frame in frames:
@@ -334,23 +334,23 @@ class Journal:
             raise
         if self._pending:
             self._schedule()
-        else:
-            self._quiet.set()
 
     def break_off(self, durable: Sequence[Append] = ()) -> None:
         """An internal error may have left memory behind the disk; `durable` frames are not placed."""
-        self.broken = BROKEN
-        self._state = after(self._state, Event.BREAK)
-        self._sealing.stop()
-        self._quiet.set()
         self._loop.call_soon(self.on_broken)
-        fail_all(durable, fail_durable)
-        self._refuse_all(self.broken)
+        self._end(Event.BREAK, durable)
 
-    def _refuse_all(self, why: str) -> None:
-        """The journal has ended, and what the callbacks raise can break nothing any more."""
+    def _end(self, event: Event, durable: Sequence[Append] = ()) -> None:
+        """Take nothing from now on. What waits fails, and what is `durable` before it; what their callbacks
+        raise can break nothing any more."""
+        self._on(event)
+        self._sealing.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
+        why = ENDED[self._state]
         waiting = tuple(self._pending)
         self._pending.clear()
+        fail_all(durable, fail_durable)
         fail_all(waiting, lambda item: fail(item, why))
 
     def _failed(self, group: Group, error: OSError) -> None:
@@ -363,12 +363,9 @@ class Journal:
         except BaseException:
             self.break_off()
             raise
-        if ended:
-            return
-        if self.trouble.failing:
-            self._quiet.set()
-        self._state = after(self._state, Event.SCHEDULE)
-        self._retry = self._loop.create_task(self._flush_after(self.trouble.retry_ms))
+        if not ended:
+            self._on(Event.SCHEDULE)
+            self._retry = self._loop.create_task(self._flush_after(self.trouble.retry_ms))
 
     async def _flush_after(self, ms: int) -> None:
         await self._clock.sleep(ms)

@@ -46,7 +46,6 @@ class Sealing:
         self._on_sealed = on_sealed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._stopped = False
         self.wanted = False
         """Whether the current segment is to be sealed when the group that is being written is durable."""
 
@@ -69,14 +68,14 @@ class Sealing:
         ring.current = segment
         return segment
 
-    def begun(self) -> None:
-        """The first group of the current segment is durable."""
+    def begun(self, *, ended: bool) -> None:
+        """The first group of the current segment is durable. `ended`: the journal takes nothing any more."""
         self._ring.fresh = False
-        self._seal_later()
+        if not ended:
+            self._seal_later()
 
     def _seal_later(self) -> None:
-        if not self._stopped:
-            self._timer = self._loop.call_later(self._age / 1000, self._aged)
+        self._timer = self._loop.call_later(self._age / 1000, self._aged)
 
     def _aged(self) -> None:
         if self._ring.may_begin:
@@ -96,7 +95,7 @@ class Sealing:
         if segment is None:
             return None
         self.wanted = False
-        self._cancel()
+        self.cancel()
         if segment.empty:
             return None
         self._ring.current = None
@@ -108,12 +107,8 @@ class Sealing:
         segment.sealed_at = self._clock.monotonic()
         self._on_sealed(segment)
 
-    def stop(self) -> None:
-        """Let no timer run from now on."""
-        self._stopped = True
-        self._cancel()
-
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
+        """Let no timer run."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

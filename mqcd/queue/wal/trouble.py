@@ -40,7 +40,8 @@ class Step(NamedTuple):
     of_group: frozenset[Kind]
     """Refused of the frames that were not written."""
     of_all: frozenset[Kind]
-    """Refused of these, of the waiting ones, and of all that come until a group is written."""
+    """Refused of these, of the waiting ones, and of all that come until a group is written: where there are
+    any, the journal is failing."""
     retry_ms: int
     """How long to wait before a new segment is tried."""
 
@@ -86,7 +87,7 @@ class Trouble:
     @property
     def failing(self) -> bool:
         """Whether nothing new may be promised."""
-        return self.failures > 1
+        return bool(self._step.of_all)
 
     @property
     def retry_ms(self) -> int:
