@@ -2,8 +2,8 @@
 
 Promise: nothing in `mqcd.queue` touches a file except through a `Disk`. So a test can record the calls
 in their order, make any one of them fail, or leave any sync out, and a reader can be given a `Disk` that
-cannot write. Nothing here retries and nothing hides an error: OSError reaches the caller, which alone
-knows what it means. There are no writes through mmap: their errors would come as signals.
+cannot write. No call here retries or hides an error: OSError reaches the caller, which alone knows what it
+means. There are no writes through mmap: their errors would come as signals.
 
 Directories are made 0700 and files 0600. A new name is durable only after `sync_dir` of its directory.
 """
@@ -14,11 +14,14 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
+
+log = logging.getLogger(__name__)
 
 IRREGULAR = (errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
 """Errors of `Disk.open` that say: no regular file."""
@@ -364,6 +367,15 @@ def describe(error: OSError) -> str:
     """An error as text: the file and the error."""
     why = error.strerror or str(error)
     return f"{error.filename}: {why}" if error.filename else why
+
+
+def let_go(disk: Disk, fd: int, what: str) -> None:
+    """Close a file whose octets are all durable, or not needed. An error is logged as one of `what`: the
+    descriptor is gone all the same, and at most the error of an earlier write is reported once more."""
+    try:
+        disk.close(fd)
+    except OSError as error:
+        log.error("%s could not be closed cleanly: %s", what, describe(error))
 
 
 def _naming(error: OSError, fd: int) -> OSError:

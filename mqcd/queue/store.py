@@ -23,7 +23,7 @@ from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.parts import Listed
 from mqcd.core.selecting.selection import Selection
-from mqcd.disk.durable import Disk, describe
+from mqcd.disk.durable import Disk, describe, let_go
 from mqcd.disk.waits import HUNG_MS, within
 from mqcd.eventlog.history import History
 from mqcd.eventlog.retention import Retention
@@ -143,7 +143,11 @@ class ClusterStore:
         await asyncio.shield(self._live.recovery)
 
     async def close(self) -> None:
-        """Seal, export and evacuate what can be, then let go. Claimed recipients stay in the journal."""
+        """Seal, export and evacuate what can be, then let go. Claimed recipients stay in the journal.
+
+        What the disk refuses is logged, and left to the next start. An internal error, also one that has
+        ended the checkpointer before, is raised when all has been let go.
+        """
         if self._open is None:
             return
         parts = self._open
@@ -178,8 +182,8 @@ class ClusterStore:
             # The last reader closes its file.
             segment.on(SegmentEvent.CLOSE)
             if segment.fd >= 0 and not segment.readers:
-                self._disk.close(segment.fd)
-        self._disk.close(shard.lock_fd)
+                let_go(self._disk, segment.fd, "a journal file")
+        let_go(self._disk, shard.lock_fd, "the queue's lock")
 
     @staticmethod
     async def _end_writes(shard: Shard) -> None:

@@ -41,7 +41,7 @@ from typing import cast
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
-from mqcd.disk.durable import describe
+from mqcd.disk.durable import describe, let_go
 from mqcd.disk.waits import in_thread
 from mqcd.queue.checkpoint.freezing import Freezing
 from mqcd.queue.disk.reserve import Reserve
@@ -258,11 +258,7 @@ class Evacuator:
         del shard.ring.segments[segment.number]
         if not segment.readers and segment.fd >= 0:
             fd, segment.fd = segment.fd, -1
-            try:
-                shard.disk.close(fd)
-            except OSError as error:
-                # What a sync of it reported may come once more.
-                log.error("a journal file that is free failed at its close: %s", describe(error))
+            let_go(shard.disk, fd, "a journal file that is free")
         # Claims that were held back by a full ring may go on.
         shard.notify()
 

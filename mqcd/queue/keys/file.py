@@ -8,7 +8,6 @@ without a look at the disk.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -19,13 +18,11 @@ from pathlib import Path
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.queueing.idempotency import NAME_OCTETS, Used
-from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
+from mqcd.disk.durable import TEMP_SUFFIX, Disk, let_go
 from mqcd.disk.waits import read_at
 from mqcd.queue.format import keys
 from mqcd.queue.format.keys import HEADER, RECORD, Index
 from mqcd.queue.manifest.state import KeyFile
-
-log = logging.getLogger(__name__)
 
 KEY_FILE = re.compile(r"K\d{1,18}\.(keys|tmp)")
 """Other names are strays and left alone."""
@@ -175,7 +172,4 @@ class OpenFile:
     def _close_if_unused(self) -> None:
         if self._closed and not self._readers and self._fd >= 0:
             fd, self._fd = self._fd, -1
-            try:
-                self._disk.close(fd)
-            except OSError as error:
-                log.error("a file of keys that was only read failed at its close: %s", describe(error))
+            let_go(self._disk, fd, "a file of keys that was only read")

@@ -26,7 +26,7 @@ from mqcd import __version__
 from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
-from mqcd.disk.durable import Disk
+from mqcd.disk.durable import Disk, let_go
 from mqcd.queue.format.versions import newest, unknown
 from mqcd.queue.manifest.lines import pack_line, split_lines, text_of
 from mqcd.queue.manifest.state import MOST_SILOS, ClusterState, Edit, KeyFile, ManifestState
@@ -209,5 +209,5 @@ class Manifest:
 
     def _close(self) -> None:
         if self._fd >= 0:
-            self._disk.close(self._fd)
+            let_go(self._disk, self._fd, "the MANIFEST")
             self._fd = -1

@@ -19,7 +19,7 @@ from mqcd.core.model import Area, Recipient
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import SpidSource
-from mqcd.disk.durable import Disk
+from mqcd.disk.durable import Disk, let_go
 from mqcd.disk.waits import read_at
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
@@ -211,7 +211,7 @@ class Shard:
             return await read_at(self.disk, self.executor, segment.fd, entry.length, entry.offset)
         finally:
             if (fd := segment.unpin()) >= 0:
-                self.disk.close(fd)
+                let_go(self.disk, fd, "a journal file that is free")
 
     async def recipient(self, entry: JournalEntry) -> Recipient:
         """The entry's recipient, decoded and kept. Raises OSError, DecodeError; else as `raw_line`."""

@@ -20,7 +20,7 @@ from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.errors import StoreDamaged
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.spid import EPOCH_MS, SpidSource, spid_at
-from mqcd.disk.durable import Disk, describe
+from mqcd.disk.durable import Disk, describe, let_go
 from mqcd.disk.waits import in_thread
 from mqcd.queue.clusters.index import ClusterIndex
 from mqcd.queue.disk.owner_lock import check_roots, take_lock
@@ -91,7 +91,7 @@ async def recover(
     except BaseException:
         executor.shutdown(wait=True)
         for fd in (lock_fd, *(segment.fd for segment in opened if segment.fd >= 0)):
-            disk.close(fd)
+            let_go(disk, fd, "a file of a queue that is not opened")
         for manifest in manifests:
             manifest.close()
         raise

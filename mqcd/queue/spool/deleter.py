@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from mqcd.core.ports import Clock
-from mqcd.disk.durable import Disk, describe
+from mqcd.disk.durable import Disk, describe, let_go
 
 log = logging.getLogger(__name__)
 
@@ -100,4 +100,4 @@ class Deleter:
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        self._disk.close(self._fd)
+        let_go(self._disk, self._fd, "the readers' pin")

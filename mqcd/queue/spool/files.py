@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mqcd.core.errors import ConfigError, ContentUnavailable
-from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
+from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe, let_go
 from mqcd.disk.waits import in_thread, read_at
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.wal.segments import Segment
@@ -122,7 +122,7 @@ class SegmentContent:
         """Release the segment; the last reader of a retired one closes its file."""
         segment, self._segment = self._segment, None
         if segment is not None and (fd := segment.unpin()) >= 0:
-            self._disk.close(fd)
+            let_go(self._disk, fd, "a journal file that is free")
 
 
 class SpoolContent:

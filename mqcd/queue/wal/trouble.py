@@ -26,7 +26,7 @@ from functools import partial
 from typing import NamedTuple
 
 from mqcd.core.ports import Clock
-from mqcd.disk.durable import Disk, describe
+from mqcd.disk.durable import Disk, describe, let_go
 from mqcd.queue.format.frame import Kind
 from mqcd.queue.wal.pending import ALL, HAPPENED, MORE, Append, Group, fail, refuse
 from mqcd.queue.wal.segments import Ring, Segment
@@ -138,14 +138,11 @@ class Trouble:
         """Take a segment that holds nothing out of the ring."""
         del self._ring.segments[segment.number]
         try:
-            try:
-                self._disk.unlink(segment.path)
-            finally:
-                if segment.fd >= 0:
-                    # It may report the failed write once more.
-                    self._disk.close(segment.fd)
+            self._disk.unlink(segment.path)
         except OSError as error:
-            log.error("a journal file that has failed cannot be removed or closed: %s", describe(error))
+            log.error("a journal file that has failed cannot be removed: %s", describe(error))
+        if segment.fd >= 0:
+            let_go(self._disk, segment.fd, "a journal file that has failed")
 
     def _refuse(self, group: Group) -> None:
         for item in group.frames:

@@ -348,8 +348,8 @@ async def test_a_close_that_fails_behind_the_edit_leaves_the_journal_whole(
 
     monkeypatch.setattr(rig.disk, "close", fails)
     await rig.evacuate()
-    assert "a file of keys that was only read failed" in caplog.text
-    assert "a journal file that is free failed" in caplog.text
+    assert "a file of keys that was only read" in caplog.text
+    assert "a journal file that is free" in caplog.text
     assert not rig.shard.journal.broken
     assert len(await rig.post.claim_all()) == 2
 

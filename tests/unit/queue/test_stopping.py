@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.disk.waits import HUNG_MS
 from mqcd.queue.helper import pipe
+from mqcd.queue.manifest.state import Edit
 from mqcd.queue.wal.segments import SegmentEvent
 from tests.contract.mail import BODY
 from tests.fakes.clock import turns
@@ -81,6 +83,46 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_stop(
     assert rig.queue / "lock" in rig.disk._paths.values()
     gate.release()
     await asyncio.wait([sending])
+
+
+async def test_a_stop_closes_all_though_each_close_reports_an_error(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rig.post.send("a@example.org")
+    close = rig.disk.close
+
+    def fails(fd: int) -> None:
+        close(fd)
+        raise OSError(errno.EIO, "a write was lost")
+
+    monkeypatch.setattr(rig.disk, "close", fails)
+    await rig.post.claim_all()
+    async with asyncio.timeout(30):
+        await rig.close()
+    assert rig.disk._paths == {}
+    assert "a write was lost" in caplog.text
+
+
+async def test_a_manifest_that_fails_to_close_is_written_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.post.send("a@example.org")
+    await rig.enrolled()
+    manifest, close, closed = rig.shard.manifest, rig.disk.close, []
+
+    def fails(fd: int) -> None:
+        if fd == manifest._fd:
+            closed.append(fd)
+            close(fd)
+            raise OSError(errno.EIO, "a write was lost")
+        close(fd)
+
+    monkeypatch.setattr(rig.disk, "close", fails)
+    rig.disk.fail("datasync", "*/MANIFEST")
+    with pytest.raises(OSError, match="error"):
+        manifest.commit(Edit())
+    assert len(closed) == 1
+    assert not manifest.uncertain
 
 
 async def test_a_reader_of_a_segment_may_close_after_the_stop(rig: Rig) -> None:
