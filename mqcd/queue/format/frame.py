@@ -355,18 +355,16 @@ def pack_begun(destination: str, entries: Sequence[BegunEntry]) -> bytes:
 
 def in_frames(
     items: Sequence[Item], pack: Callable[[Sequence[Item]], bytes], room: int
-) -> Iterator[tuple[Sequence[Item], bytes]]:
+) -> list[tuple[Sequence[Item], bytes]]:
     """Parts of `items`, in order, with the body that each makes: halved until it fits in `room` octets.
 
     Only small segments are too small for a whole call; each part is atomic by itself then.
     """
     body = pack(items)
-    if len(body) > room and len(items) > 1:
-        middle = len(items) // 2
-        yield from in_frames(items[:middle], pack, room)
-        yield from in_frames(items[middle:], pack, room)
-    else:
-        yield items, body
+    if len(body) <= room or len(items) < 2:
+        return [(items, body)]
+    middle = len(items) // 2
+    return in_frames(items[:middle], pack, room) + in_frames(items[middle:], pack, room)
 
 
 def read_begun(body: memoryview, count: int) -> tuple[str, list[BegunEntry]]:

@@ -63,8 +63,7 @@ class _Change(NamedTuple):
 
 _Move = tuple[Settlement, JournalEntry, Recipient | None]
 """A verdict, and what it makes of its recipient."""
-_Begun = tuple[JournalEntry, Recipient, BegunEntry]
-"""One recipient's part of a BEGUN frame."""
+_Claimed = tuple[JournalEntry, Recipient]
 
 
 class Writer:
@@ -86,44 +85,42 @@ class Writer:
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
         """Write a BEGUN frame."""
-        entries = [self.claimed(recipient) for recipient in recipients]
+        claimed = [(self.claimed(recipient), recipient) for recipient in recipients]
 
         def write() -> Awaitable[None]:
             shard = self._shard
             at = shard.clock.now()
-            begun = []
-            for entry, recipient in zip(entries, recipients, strict=True):
-                segment, ordinal = entry.segment.number, entry.ordinal
-                attempt = recipient.attempts + 1
-                frame_entry = BegunEntry(segment, ordinal, entry.spid, entry.qid, attempt)
-                begun.append((entry, recipient, frame_entry))
-            frames = in_frames(begun, pack, shard.journal.frame_room)
+            frames = in_frames(claimed, pack, shard.journal.frame_room)
             return _together([self._append_begun(part, body, destination, at) for part, body in frames])
 
-        def pack(begun: Sequence[_Begun]) -> bytes:
-            return pack_begun(destination, [each[2] for each in begun])
+        def pack(claimed: Sequence[_Claimed]) -> bytes:
+            begun = [
+                BegunEntry(entry.segment.number, entry.ordinal, entry.spid, entry.qid, recipient.attempts + 1)
+                for entry, recipient in claimed
+            ]
+            return pack_begun(destination, begun)
 
         return self.carries.when_carried(write)
 
     def _append_begun(
-        self, begun: Sequence[_Begun], body: bytes, destination: str, at: int
+        self, claimed: Sequence[_Claimed], body: bytes, destination: str, at: int
     ) -> asyncio.Future[None]:
         shard = self._shard
         marked = []
-        for entry, _, _ in begun:
+        for entry, _ in claimed:
             if not entry.begun:
                 # Before the frame is durable: a CARRY behind it has to say so, too.
                 entry.begun = True
                 marked.append(entry)
 
         def placed(_segment: Segment, _ordinal: int, _body: int, _sequence: int) -> None:
-            shard.observer.attempted(at, [each[1] for each in begun], destination)
+            shard.observer.attempted(at, [each[1] for each in claimed], destination)
 
         def failed() -> None:
             for entry in marked:
                 entry.begun = False
 
-        return shard.journal.append(Kind.BEGUN, [body], len(begun), at, placed, failed)
+        return shard.journal.append(Kind.BEGUN, [body], len(claimed), at, placed, failed)
 
     def settle(
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
