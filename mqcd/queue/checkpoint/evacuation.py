@@ -19,6 +19,9 @@ removed as waste. While it is in doubt whether the edit is durable, all stay fro
 is durable is not undone: an entry that is thawed would be in a cluster, too. Nor is it tried again: whatever
 is raised behind `_commit` is an internal error. What C5 cannot remove is logged.
 
+Only a close cancels an evacuation. It is undone then in memory, though the edit may be durable: a closed
+store claims nothing, and the next start goes by the MANIFEST.
+
 Up to C4 the entries are in no queue, and what is begun reads the segment; from then on it reads clusters and
 spool. The segment's file stays as it is for what has begun to read before: searches that have met frozen
 entries, until these are dropped; readers, until they let their pin go; a content that is being sent, until
