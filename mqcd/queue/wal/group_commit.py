@@ -47,7 +47,6 @@ from mqcd.queue.format.frame import HEADER_SIZE, Kind
 from mqcd.queue.wal.committer import Committer, Write
 from mqcd.queue.wal.pending import (
     BROKEN,
-    FULL,
     MORE,
     Append,
     Group,
@@ -55,6 +54,7 @@ from mqcd.queue.wal.pending import (
     fail,
     fail_all,
     fail_durable,
+    fail_full,
     pack_group,
     refuse,
 )
@@ -289,7 +289,7 @@ class Journal:
     def _next_group(self) -> Group | None:
         """The frames to write now; None when none waits. Seals and begins segments as needed."""
         if self.ring.full:
-            refuse(self._pending, MORE, FULL)
+            refuse(self._pending, MORE, fail_full)
         if not self._pending:
             return None
         segment = self.ring.current
@@ -300,7 +300,7 @@ class Journal:
             self._sealing.now()
         kept = not self.ring.may_begin
         if kept:
-            refuse(self._pending, MORE, FULL)
+            refuse(self._pending, MORE, fail_full)
             if not self._pending:
                 return None
         return self._pack(self._sealing.begin(self.sequence, kept=kept))

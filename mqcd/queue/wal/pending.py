@@ -36,7 +36,6 @@ HAPPENED = frozenset((Kind.SETTLE, Kind.PARK, Kind.REPORT, Kind.NOTE))
 MORE = frozenset((Kind.ACCEPT, Kind.TAKE, Kind.REPLACE))
 """New work: refused while the ring is full."""
 FULL = "the journal is full until older segments have been evacuated"
-"""Why a segment that cannot begin refuses what it would hold."""
 MAX_GROUP = 8 << 20
 """Octets after which a group is written though more frames wait."""
 
@@ -105,10 +104,8 @@ class Append:
         self.sequence: int
 
 
-def refuse(
-    pending: deque[Append], kinds: frozenset[Kind], why: str, cause: BaseException | None = None
-) -> None:
-    """Fail what waits of these kinds; the others stay in their order.
+def refuse(pending: deque[Append], kinds: frozenset[Kind], one: Callable[[Append], None]) -> None:
+    """Fail what waits of these kinds, each by `one`; the others stay in their order.
 
     Raises the first error of a callback, when all have been refused.
     """
@@ -116,7 +113,7 @@ def refuse(
     kept = [item for item in pending if item.kind not in kinds]
     pending.clear()
     pending.extend(kept)
-    if errors := fail_all(refused, lambda item: fail(item, why, cause)):
+    if errors := fail_all(refused, one):
         raise errors[0]
 
 
@@ -134,7 +131,12 @@ def fail_all(items: Iterable[Append], one: Callable[[Append], None]) -> list[Exc
 
 def fail(item: Append, why: str, cause: BaseException | None = None) -> None:
     """Fail its future: it will not be written. The cause says whether space is missing."""
-    _fail(item, JournalFull(why) if why == FULL else StoreUnavailable(why), cause)
+    _fail(item, StoreUnavailable(why), cause)
+
+
+def fail_full(item: Append) -> None:
+    """Fail its future, with JournalFull: the segment that would hold it cannot begin."""
+    _fail(item, JournalFull(FULL), None)
 
 
 def fail_durable(item: Append) -> None:

@@ -60,7 +60,11 @@ ENDED = Step(_NONE, ALL, 0)
 
 
 class Trouble:
-    """Failed writes since the last group that was written: how many, and what they refuse."""
+    """Failed writes since the last group that was written: how many, and what they refuse.
+
+    While there are none, the step is WELL, and there is no text, no cause and no callback; else the last one
+    has set step, text and cause.
+    """
 
     def __init__(
         self,
@@ -98,7 +102,7 @@ class Trouble:
         """Fail a frame that comes while the journal is failing, unless it has happened already."""
         if item.kind not in self._step.of_all:
             return False
-        fail(item, self.text, self._cause)
+        self._fail(item)
         return True
 
     def when_certain(self, callback: Callable[[], None]) -> None:
@@ -148,8 +152,11 @@ class Trouble:
         for item in group.frames:
             if item.kind in self._step.of_group:
                 self._pending.remove(item)
-                fail(item, self.text, self._cause)
-        refuse(self._pending, self._step.of_all, self.text, self._cause)
+                self._fail(item)
+        refuse(self._pending, self._step.of_all, self._fail)
+
+    def _fail(self, item: Append) -> None:
+        fail(item, self.text, self._cause)
 
     def _append_note(self) -> None:
         """Make sure that a new segment begins, though all that waits may be refused by a full ring."""
