@@ -25,7 +25,7 @@ class Carries:
         """The frame that is not durable yet."""
 
     def when_carried(self, write: Callable[[], Awaitable[None]]) -> Awaitable[None]:
-        """Call `write` at once, or when the carry under way is durable."""
+        """Call `write`, at once or when the carry under way has ended; also if the caller is cancelled."""
         carried = self.under_way
         if carried is None:
             return write()
@@ -35,7 +35,7 @@ class Carries:
             await asyncio.wait([carried])
             await self.when_carried(write)
 
-        return asyncio.ensure_future(later())
+        return asyncio.shield(later())
 
     async def carry(self, claimed: Sequence[tuple[JournalEntry, bytes]]) -> None:
         """Move claimed entries, each with its record line, to the current segment by one frame.

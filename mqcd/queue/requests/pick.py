@@ -59,6 +59,7 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.queue.clusters.file import queue_of
 from mqcd.queue.format import record
 from mqcd.queue.format.choosing import chooser
+from mqcd.queue.helper.divide import Divided
 from mqcd.queue.manifest.state import ClusterState
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.memory.slices import slices
@@ -88,19 +89,19 @@ class Progress:
     """What lasts over both searches of a request. Pure.
 
     Invariant of search 1, unless `left` is 0: each selected record has been picked, is in `in_flight`, or can
-    still be met: in a cluster that is not in `clusters`, in a segment that this search has before it, or in
+    still be met: in a cluster that is not in `_met`, in a segment that this search has before it, or in
     one that the next search begins with, as all are where something is `unread`.
     """
 
-    __slots__ = ("_newest", "clusters", "in_flight", "left", "unread")
+    __slots__ = ("_met", "_newest", "in_flight", "left", "unread")
 
     def __init__(self, limit: int | None) -> None:
         self.left = _ALL if limit is None else limit
         """How many more may be picked."""
         self.in_flight: set[tuple[int, int]] = set()
         """Selected recipients that were in flight and are named."""
-        self.clusters: set[str] = set()
-        """Clusters that need not be searched (again)."""
+        self._met: set[str] = set()
+        """Clusters that were searched, and new ones in their place with nothing more that is selected."""
         self.unread: set[JournalEntry] = set()
         """What this search could not read or claim and that may be selected."""
         self._newest = 0
@@ -120,6 +121,29 @@ class Progress:
         self.in_flight |= busy
         return busy
 
+    def meet(self, states: Iterable[ClusterState], may_hold: Callable[[ClusterState], bool]) -> list[str]:
+        """Some of these clusters that may hold selected records and that no search has met. One does now."""
+        names, octets = [], 0
+        for state in states:
+            if state.left and state.name not in self._met and may_hold(state):
+                names.append(state.name)
+                octets += state.size
+                if octets >= _OCTETS:
+                    break
+        self._met.update(names)
+        return names
+
+    def replaced(self, divided: Iterable[Divided]) -> int:
+        """Others are in the place of clusters; returns how many recipients that has changed."""
+        changed = 0
+        for each in divided:
+            changed += len(each.before)
+            # A frame has not room for everything: then the rest is looked at again.
+            met = each.changed if each.more else (*each.changed, *each.rest)
+            self._met.update(state.name for state in met)
+        self.left -= changed
+        return changed
+
     def left_out(self) -> list[JournalEntry]:
         """What the last search could not read; what has got to a cluster since was searched there."""
         return [each for each in self.unread if self.left and each.state not in _GONE]
@@ -138,7 +162,7 @@ class Picking:
         self._progress = Progress(selection.limit)
         self._changed = asyncio.Event()
         """Set whenever something may have become claimable, or an evacuation has ended."""
-        self._replacing = Replacing(shard, claims, selection, batch, self._until, self._progress.clusters)
+        self._replacing = Replacing(shard, claims, selection, batch, self._until)
 
     async def run(self) -> AsyncGenerator[Picked, None]:
         """All that is selected; the caller settles or parks each part before it asks for the next.
@@ -244,24 +268,13 @@ class Picking:
     async def _clusters(self) -> AsyncGenerator[Picked, None]:
         """What is in clusters that no search has gone through."""
         progress = self._progress
-        while progress.left and (names := self._unsearched()):
+        states = self._shard.cluster_index.clusters
+        while progress.left and (names := progress.meet(states.values(), self._may_hold)):
             begun = self._shard.clock.monotonic()
             async with aclosing(self._replacing.run(names, progress.left)) as parts:
-                async for changed in parts:
-                    progress.left -= changed
-                    yield Picked(changed=changed)
+                async for divided in parts:
+                    yield Picked(changed=progress.replaced(divided))
             await self._yield_to_mail(begun, RESTS_OF_CLUSTERS)
-
-    def _unsearched(self) -> list[str]:
-        """Some clusters that may hold selected records, and that no search has gone through."""
-        names, octets = [], 0
-        for state in self._shard.cluster_index.clusters.values():
-            if state.left and state.name not in self._progress.clusters and self._may_hold(state):
-                names.append(state.name)
-                octets += state.size
-                if octets >= _OCTETS:
-                    break
-        return names
 
     def _may_hold(self, state: ClusterState) -> bool:
         selection = self._selection

@@ -70,7 +70,6 @@ class Replacing:
         selection: Selection,
         batch: Batch,
         until: Callable[[Callable[[], bool]], Awaitable[None]],
-        done: set[str],
     ) -> None:
         """`until` waits for what a change of the queue makes true."""
         self._shard = shard
@@ -78,17 +77,13 @@ class Replacing:
         self._selection = selection
         self._batch = batch
         self._until = until
-        self._done = done
-        """Clusters that need not be replaced (again): old ones, and new ones with nothing more that is
-        selected."""
 
-    async def run(self, names: Sequence[str], most: int) -> AsyncGenerator[int]:
-        """Change at most so many recipients in these clusters; gives how many, some at a time.
+    async def run(self, names: Sequence[str], most: int) -> AsyncGenerator[Sequence[Divided]]:
+        """Change at most so many recipients in these clusters; gives what has been divided, some at a time.
 
         Raises StoreUnavailable; the other clusters are then as they were.
         """
         shard, index = self._shard, self._shard.cluster_index
-        self._done.update(names)
         made: deque[Divided] = deque()
         await self._claims.reserve(names)
         try:
@@ -101,8 +96,8 @@ class Replacing:
                 group = [made.popleft()]
                 while made and sum(len(each.before) for each in group) < TOGETHER:
                     group.append(made.popleft())
-                changed, error = await self._replace(group)
-                yield changed
+                divided, error = await self._replace(group)
+                yield divided
                 if error is not None:
                     raise error
         finally:
@@ -140,10 +135,10 @@ class Replacing:
         shard.cluster_index.numbered += sum(len(each.changed) + len(each.rest) for each in done.divided)
         return done.divided
 
-    async def _replace(self, group: Sequence[Divided]) -> tuple[int, BaseException | None]:
+    async def _replace(self, group: Sequence[Divided]) -> tuple[list[Divided], BaseException | None]:
         """Step 3: the new clusters instead of the old ones, by one frame each, which become durable together.
 
-        How many recipients that has changed, and why not more.
+        Of which the frame is durable, and why not of more.
         """
         try:
             befores = [
@@ -177,8 +172,6 @@ class Replacing:
                 shard.entries.accounts.add_cluster(state)
             up_to = sequence + len(before)
             shard.cluster_index.replaced(old.name, divided.changed, divided.rest, up_to)
-            # A frame has not room for everything: then the rest is looked at again.
-            self._done.update(each.name for each in (divided.changed if divided.more else made))
             for recipient in before:
                 shard.observer.amended(at, recipient, why)
 
@@ -186,17 +179,17 @@ class Replacing:
 
     def _after(
         self, group: Sequence[Divided], ends: Sequence[BaseException | None]
-    ) -> tuple[int, BaseException | None]:
+    ) -> tuple[list[Divided], BaseException | None]:
         """Drop what failed frames have named. `ends`: of each frame, None = durable."""
-        changed, failure = 0, None
+        durable, failure = [], None
         for each, end in zip(group, ends, strict=True):
             if end is None:
-                changed += len(each.before)
+                durable.append(each)
                 continue
             failure = end
             if isinstance(end, StoreUnavailable) and not isinstance(end, Unplaced):
                 self._shard.journal.trouble.when_certain(partial(self._drop, [each]))
-        return changed, failure
+        return durable, failure
 
     def _drop(self, divided: Sequence[Divided]) -> None:
         """What was made is no part of the queue, and never will be."""
