@@ -24,7 +24,6 @@ from mqcd.disk.waits import read_at
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.clusters.index import ClusterIndex
-from mqcd.queue.clusters.reading import Taken
 from mqcd.queue.format import record
 from mqcd.queue.helper.helper import Helper
 from mqcd.queue.helper.scans import Scans
@@ -168,14 +167,6 @@ class Shard:
         """Something may have become claimable."""
         for callback in self.watchers:
             callback()
-
-    def taken(self, taken: Taken) -> None:
-        """Lines of a cluster have moved to the journal."""
-        state = taken.state
-        before = self.cluster_index.clusters[state.name]
-        self.entries.accounts.take(before.area, before.left - state.left, before.octets - state.octets)
-        self.cluster_index.advance(state)
-        self.figures.quarantined += taken.bad
 
     def evacuated(self, segment: Segment, moved: Moved) -> list[JournalEntry]:
         """All that a segment had is elsewhere. Returns the entries of other segments whose content it had:

@@ -25,26 +25,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from mqcd.core.errors import DecodeError
 from mqcd.disk.durable import describe
 from mqcd.queue.clusters.quarantine import to_quarantine
-from mqcd.queue.clusters.reading import entry_of
-from mqcd.queue.format.frame import (
-    ALIVE,
-    BEGUN,
-    ENTRY_HEAD,
-    IN_SPOOL,
-    Entry,
-    Kind,
-    Mark,
-    pack_entry,
-    pack_take,
-)
-from mqcd.queue.format.record import Glance
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.recovery.room import with_reserve
+from mqcd.queue.requests.load import take
 from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.wal.scan import Damage
 from mqcd.queue.wal.segments import JournalEntry, Segment
@@ -124,24 +113,6 @@ async def _take(shard: Shard, live: LiveEntries, name: str, most: int) -> tuple[
     for find in taken.finds:
         await loop.run_in_executor(shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find)
     kept = [pair for pair in taken.lines if (pair[1].spid, pair[1].qid) not in live.moved]
-    entries = [_begun(shard, glance) for _, glance in kept]
-    parts = [pack_take(taken.head)]
-    parts += [pack_entry(Entry(Mark.TAKEN, ALIVE | BEGUN, 0, 0, IN_SPOOL, raw)) for raw, _ in kept]
-
-    def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
-        shard.taken(taken)
-        at = body + len(parts[0])
-        for number, (entry, (raw, _)) in enumerate(zip(entries, kept, strict=True)):
-            shard.entries.place(entry, segment, ordinal + number, at + ENTRY_HEAD, len(raw))
-            at += ENTRY_HEAD + len(raw)
-
-    await shard.journal.append(Kind.TAKE, parts, len(kept), shard.clock.now(), placed)
+    entries: list[JournalEntry] = []
+    await take(shard, replace(taken, lines=kept), entries.extend, begun=True)
     return len(taken.lines), entries
-
-
-def _begun(shard: Shard, glance: Glance) -> JournalEntry:
-    """The entry of a line whose recipient may have been tried."""
-    entry = entry_of(glance)
-    entry.begun = True
-    entry.due = min(entry.due, shard.latest_due())
-    return entry

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
@@ -24,7 +25,17 @@ from mqcd.disk.durable import describe
 from mqcd.disk.waits import in_thread, uncancellable
 from mqcd.queue.clusters.quarantine import to_quarantine
 from mqcd.queue.clusters.reading import Taken, entry_of
-from mqcd.queue.format.frame import ALIVE, ENTRY_HEAD, IN_SPOOL, Entry, Kind, Mark, pack_entry, pack_take
+from mqcd.queue.format.frame import (
+    ALIVE,
+    BEGUN,
+    ENTRY_HEAD,
+    IN_SPOOL,
+    Entry,
+    Kind,
+    Mark,
+    pack_entry,
+    pack_take,
+)
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.requests.passing import Passing
 from mqcd.queue.wal.entry_states import Event
@@ -88,18 +99,12 @@ class Loader:
         self._shard.notify()
 
     async def _move(self, taken: Taken, room: int, found: list[JournalEntry]) -> None:
-        shard, passing = self._shard, self._passing
-        frame_entries = [Entry(Mark.TAKEN, ALIVE, 0, 0, IN_SPOOL, raw, b"") for raw, _ in taken.lines]
-        parts = [pack_take(taken.head), *map(pack_entry, frame_entries)]
+        passing = self._passing
 
-        def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
-            shard.taken(taken)
-            at = body + len(parts[0])
+        def arrived(entries: Sequence[JournalEntry]) -> None:
             left = room
-            for raw, glance in taken.lines:
-                entry = entry_of(glance)
+            for entry, (raw, _) in zip(entries, taken.lines, strict=True):
                 entry.raw = raw
-                shard.entries.place(entry, segment, ordinal, at + ENTRY_HEAD, len(raw))
                 if passing.suspended(entry):
                     passing.over(entry)
                 elif cancelled or not left:
@@ -108,11 +113,9 @@ class Loader:
                     entry.on(Event.CLAIM)
                     found.append(entry)
                     left -= 1
-                ordinal += 1
-                at += ENTRY_HEAD + len(raw)
 
         cancelled = False
-        durable = shard.journal.append(Kind.TAKE, parts, len(frame_entries), shard.clock.now(), placed)
+        durable = take(self._shard, taken, arrived)
         try:
             await asyncio.shield(durable)
         except asyncio.CancelledError:
@@ -120,3 +123,29 @@ class Loader:
             cancelled = True
             await uncancellable(durable)
             raise
+
+
+def take(
+    shard: Shard, taken: Taken, arrived: Callable[[Sequence[JournalEntry]], None], *, begun: bool = False
+) -> asyncio.Future[None]:
+    """Write a TAKE frame. When it is durable, its lines are entries, and `arrived` is called with these.
+    `begun`: attempts of theirs may have begun."""
+    flags = ALIVE | (BEGUN if begun else 0)
+    parts = [pack_take(taken.head)]
+    parts += [pack_entry(Entry(Mark.TAKEN, flags, 0, 0, IN_SPOOL, raw)) for raw, _ in taken.lines]
+
+    def placed(segment: Segment, ordinal: int, body: int, _sequence: int) -> None:
+        state, before = taken.state, shard.cluster_index.clusters[taken.state.name]
+        shard.entries.accounts.take(before.area, before.left - state.left, before.octets - state.octets)
+        shard.cluster_index.advance(state)
+        shard.figures.quarantined += taken.bad
+        at = body + len(parts[0]) + ENTRY_HEAD
+        entries = [entry_of(glance) for _, glance in taken.lines]
+        for entry, (raw, _) in zip(entries, taken.lines, strict=True):
+            entry.begun = begun
+            shard.entries.place(entry, segment, ordinal, at, len(raw))
+            ordinal += 1
+            at += len(raw) + ENTRY_HEAD
+        arrived(entries)
+
+    return shard.journal.append(Kind.TAKE, parts, len(taken.lines), shard.clock.now(), placed)
