@@ -82,8 +82,8 @@ def make_rules(
 ) -> Rules:
     """The rules; not read yet. `role` as above."""
     clock, speaks = parts.clock, role is None or role.shard == 0
-    effects = Effects(deliverer, batches, clock, log_event, speaks=speaks)
-    book = RuleBook(rules_path(settings), clock, effects)
+    effects = Effects(deliverer, batches, clock, parts.store.may_expire, log_event, speaks=speaks)
+    book = RuleBook(rules_path(settings), clock, parts.store.may_expire, effects)
     deliverer.on_effect(Replies(book, clock, log_event))
     batches.reach, batches.pending = deliverer.act, deliverer.standing.pending
     batches.probe = deliverer.probe

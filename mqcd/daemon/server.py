@@ -196,10 +196,10 @@ class Server:
         Raises ConfigError, StoreBusy, StoreDamaged, StoreUnavailable.
         """
         steps: Sequence[Callable[[], Awaitable[None]]] = (
-            # First: without its rules no server takes mail, which they might hold.
-            self.rules.book.load,
-            # Then the queue is this server's, and so is the name of the control socket.
+            # First: the queue is this server's, and so is the name of the control socket.
             self._open_queue,
+            # It asks the queue whether the clock can be believed; without its rules no server takes mail.
+            self.rules.book.load,
             # Before there is mail: operators see the rest of the start.
             self._serve_commands,
             self._ports.serve_programs,

@@ -107,7 +107,7 @@ class Deliverer:
         connector = self._connector = Connector(terms, resolver, dialer, observer, sweep)
         outward = (store, recorder, settling, connector, sweep)
         pool = self._pool = Pool(terms, table, *outward, self._place_anew, kick)
-        standing = self._standing = Standing(clock)
+        standing = self._standing = Standing(clock, store.may_expire)
         placing = self._placing = Placing(
             terms, table.entering, resolver, settling, standing, own_names, kick
         )

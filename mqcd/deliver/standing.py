@@ -7,7 +7,7 @@ parked, for the longest retry delay at most, and then judged again. A rule that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from mqcd.core.model import Action, Amended, Area, Batch, Recipient, Settlement
@@ -55,8 +55,10 @@ class Standing:
     later release lets go what it would have released.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, may_expire: Callable[[], bool]) -> None:
+        """`may_expire`: whether the clock can be believed; else no rule ends."""
         self._clock = clock
+        self._may_expire = may_expire
         self.rules = RuleSet()
         self._ids: Set[str] = frozenset()
         """Of these rules."""
@@ -120,7 +122,7 @@ class Standing:
     def replace(self, rules: Sequence[StandingRule], grace_ms: int) -> list[str]:
         """These rules stand from now on; `grace_ms`: how long a bounce can be undone. Gives the domains that
         are no longer passed over."""
-        self.rules, self._grace_ms = RuleSet(rules), grace_ms
+        self.rules, self._grace_ms = RuleSet(rules, self._may_expire), grace_ms
         standing = {rule.id for rule in rules}
         ended, self._ids = self._ids - standing, standing
         self._acts = {key: each for key, each in self._acts.items() if each.id not in ended}
@@ -165,7 +167,7 @@ class Standing:
             kept.settlements.append(Settlement(recipient=recipient, verdict=Amended(batch=batch)))
             return True
         # A hold of mail that was started for its domain: it waits like other mail first.
-        end = now if recipient.area is Area.HELD and batch is not None else rule.until or now + longest
+        end = now if recipient.area is Area.HELD and batch is not None else _end(rule, now) or now + longest
         kept.parked.setdefault(min(end, now + longest), []).append(recipient)
         if rule.action is RuleAction.SUSPEND and self._bars_all(rule, recipient, hop):
             domain = recipient.domain
@@ -190,3 +192,9 @@ class Standing:
         now = self._clock.now()
         barred = [bar for domain, bar in self._bars.items() if self._until[domain] > now]
         return {bar.destination: bar.rule.id for bar in barred}
+
+
+def _end(rule: StandingRule, now: int) -> int:
+    """When what a rule keeps back is judged again; 0 = the rule does not say."""
+    # A clock in doubt has passed its end: it stands on.
+    return now + LOOK_MS if rule.ended(now) else rule.until

@@ -114,7 +114,7 @@ def where_of_batch(rule: StandingRule, standing: Iterable[StandingRule]) -> Wher
     parts = [rule.where.root]
     holds: list[StandingRule] = []
     if rule.action is RuleAction.BOUNCE:
-        holds = [each for each in standing if each.action is RuleAction.HOLD and not each.ended(rule.at)]
+        holds = [each for each in standing if each.action is RuleAction.HOLD]
         parts += [_NOT_KEPT, *(Not(each.where.root) for each in holds)]
     if not all(each.of_records for each in (rule, *holds)):
         parts.append(Compare(SITE, "~", ("*",)))
@@ -141,7 +141,11 @@ class _Compiled:
 class RuleSet:
     """The rules in effect."""
 
-    def __init__(self, rules: Sequence[StandingRule] = ()) -> None:
+    def __init__(
+        self, rules: Sequence[StandingRule] = (), may_expire: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`may_expire`: whether the clock can be believed; else no rule ends."""
+        self._may_expire = may_expire
         ordered = sorted(rules, key=lambda rule: (_ORDER[rule.action], rule.at, rule.id))
         self._general: list[_Compiled] = []
         self._named: dict[tuple[str, str], list[_Compiled]] = {}
@@ -172,7 +176,7 @@ class RuleSet:
         subject = Subject(recipient, "" if destination is None else site_name(destination))
         for each in self._about(subject):
             rule = each.rule
-            if rule.ended(now) or (destination is None and not rule.of_records):
+            if self._ended(rule, now) or (destination is None and not rule.of_records):
                 continue
             if each.at and abs(now - each.at) >= _STEP_MS:
                 each.matches, each.at = _compile(rule, now, each.place).matches, now
@@ -186,8 +190,13 @@ class RuleSet:
         rule = self.find(recipient, None, now) if self._of_sites else None
         if rule is None or rule.action is RuleAction.SLOW:
             return False
-        strongest = next((_ORDER[each.action] for each in self._of_sites if not each.ended(now)), len(_ORDER))
+        strongest = next(
+            (_ORDER[each.action] for each in self._of_sites if not self._ended(each, now)), len(_ORDER)
+        )
         return strongest < _ORDER[rule.action]
+
+    def _ended(self, rule: StandingRule, now: int) -> bool:
+        return rule.ended(now) and self._may_expire()
 
 
 def _compile(rule: StandingRule, now: int, place: int) -> _Compiled:

@@ -1,7 +1,8 @@
 """The file of the standing rules, which all server processes of a queue share: read, changed, and looked at.
 
 * A change is made under a lock on the file's directory and put in place by a rename: after a crash the file
-  is the old or the new one. What has ended leaves it with the next change.
+  is the old or the new one. What has ended leaves it with the next change. No rule that stands ends while
+  the clock is in doubt.
 * Beside it a second file says who has added and cancelled what, and what has ended by itself: the last ones.
 * A process takes up what another has changed within a second, and at once when a page of it is asked for.
 * A file that cannot be read or understood ends a start: mail that a rule holds would leave. While the server
@@ -57,9 +58,18 @@ class Apply(Protocol):
 class RuleBook:
     """The rules in effect, those of one process."""
 
-    def __init__(self, path: Path, clock: Clock, apply: Apply, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        may_expire: Callable[[], bool],
+        apply: Apply,
+        disk: Disk | None = None,
+    ) -> None:
+        """`may_expire`: whether the clock can be believed."""
         self.path = path
         self._clock = clock
+        self._may_expire = may_expire
         self._apply = apply
         self._disk = disk or Disk()
         self._stamp: _Stamp = None
@@ -78,14 +88,14 @@ class RuleBook:
     # ------------------------------------------------------------ what stands
 
     async def load(self) -> None:
-        """At a start. Raises StoreDamaged."""
+        """At a start, when `may_expire` is known. Raises StoreDamaged."""
         try:
             self._stamp, self._file = await asyncio.to_thread(self._read)
         except (OSError, DecodeError) as error:
             text = "the rules cannot be read, and mail that they hold would leave"
             remedy = "mend the file, or move it away to start without rules"
             raise StoreDamaged(f"{text}: {_naming(self.path, error)}; {remedy}") from error
-        await self._take()
+        await self._take(self._file)
 
     async def run(self) -> None:
         """Keep what stands up to date, for ever."""
@@ -105,13 +115,14 @@ class RuleBook:
                 if fault != self._fault:
                     log.error("the rules that stood before stay: %s", fault)
                 self._fault = fault
-            await self._take()
+            await self._take(self.rules)
 
-    async def _take(self) -> None:
-        now = self._clock.now()
-        self._pending = {name: rule for name, rule in self._pending.items() if not rule.ended(now)}
+    async def _take(self, standing: Rules) -> None:
+        """`standing`: those that do not end while the clock is in doubt."""
+        now, staying = self._clock.now(), () if self._may_expire() else standing
         together = {**self._file, **self._pending}
-        after = {name: rule for name, rule in together.items() if not rule.ended(now)}
+        after = {name: rule for name, rule in together.items() if not rule.ended(now) or name in staying}
+        self._pending = {name: rule for name, rule in self._pending.items() if name in after}
         if after != self.rules:
             before, self.rules = self.rules, after
             await self._apply(before, after)
@@ -157,7 +168,7 @@ class RuleBook:
                 rules = dict(read)
                 edit(rules)
                 now = self._clock.now()
-                kept = [rule for rule in rules.values() if not rule.ended(now)]
+                kept = [rule for rule in rules.values() if not rule.ended(now) or rule.id in self.rules]
                 if len(kept) > MOST_RULES:
                     raise DecodeError(f"{MOST_RULES} rules stand already: cancel some")
                 disk.replace_file(self.path, [encode(kept)])
@@ -178,7 +189,8 @@ class RuleBook:
         ]
         for name, rule in before.items():
             if name not in after:
-                end = {"event": "ended"} if rule.ended(now) else {"event": "cancelled", "by": by}
+                ended = rule.ended(now) and name not in self.rules
+                end = {"event": "ended"} if ended else {"event": "cancelled", "by": by}
                 notes.append({**end, "rule": fields_of(rule)})
         path = self.path.with_name(HISTORY)
         try:

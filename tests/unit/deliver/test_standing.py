@@ -202,7 +202,7 @@ async def test_what_has_not_followed_goes_on_elsewhere() -> None:
     """With a release that came after it, and without what rules do: they stand there too."""
     async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
         sent = [(await kit.submit(f"{name}@{name}.example"))[0] for name in "abc"]
-        before, after = kit.deliverer.standing, Standing(kit.clock)
+        before, after = kit.deliverer.standing, Standing(kit.clock, kit.store.may_expire)
         before.act([each.key for each in sent[:2]], act(Action.HOLD), Selection())
         before.act([], act(Action.RELEASE, id="release-9"), Selection(domain="b.example"))
         standing = rule("hold", "domain = c.example", until=START_MS + GRACE)
@@ -224,6 +224,22 @@ async def test_a_suspension_ends_with_its_rule() -> None:
         await kit.clock.run_for(MINUTE - 1)
         assert kit.dialer.messages == []
         await kit.clock.run_for(1000)
+        await kit.heard(Verb.DELIVERED, 2)
+
+
+@pytest.mark.parametrize("where", ["domain = example.com", "sender = from@example.org"])
+async def test_no_suspension_ends_by_a_leap_of_the_clock(where: str) -> None:
+    async with Kit() as kit:
+        stand(kit, rule("suspend", where, until=START_MS + GRACE))
+        await kit.submit("a@example.com")
+        await kit.deliverer.drained()
+        kit.clock.leap(3 * GRACE)
+        await kit.submit("b@example.com")
+        await kit.clock.run_for(30 * MINUTE)
+        assert (kit.dialer.messages, kit.deliverer.active) == ([], 0)
+        assert kit.deliverer.standing.applied["suspend-1"] < 10
+        kit.clock.leap(-3 * GRACE)
+        await kit.clock.run_for(4 * GRACE)
         await kit.heard(Verb.DELIVERED, 2)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from mqcd.core.display import printable
@@ -42,14 +42,17 @@ class Effects:
         deliverer: Deliverer,
         batches: Batches,
         clock: Clock,
+        may_expire: Callable[[], bool],
         log_event: LogEvent,
         *,
         speaks: bool,
     ) -> None:
-        """`speaks`: whether this process logs what has ended; one of all shards does."""
+        """`may_expire`: whether the clock can be believed. `speaks`: whether this process logs what has
+        ended; one of all shards does."""
         self._deliverer = deliverer
         self._batches = batches
         self._clock = clock
+        self._may_expire = may_expire
         self._log_event = log_event
         self._speaks = speaks
         self.started = False
@@ -65,9 +68,10 @@ class Effects:
             if batch is not None:
                 await self._begin(rule, batch, where_of_batch(rule, after.values()))
         for rule in _missing(after, before):
-            if self._speaks and rule.ended(now):
+            ended = rule.ended(now) and self._may_expire()
+            if self._speaks and ended:
                 self._log_event("rule-ended", **_about(rule))
-            if rule.action is RuleAction.SUSPEND and not rule.ended(now):
+            if rule.action is RuleAction.SUSPEND and not ended:
                 await self._begin(rule, _retry_after(rule, now), replace(rule.where, now=now))
 
     async def _begin(self, rule: StandingRule, batch: Batch, where: Where) -> None:

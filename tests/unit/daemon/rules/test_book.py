@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.daemon.rules import book as room
@@ -26,12 +28,18 @@ def adding(*added: StandingRule) -> Edit:
     return lambda rules: rules.update({each.id: each for each in added})
 
 
+def believed(watch: ClockWatch, clock: FakeClock) -> bool:
+    watch.look(clock.now(), clock.monotonic())
+    return not watch.in_doubt
+
+
 class Process:
     """One process that goes by the file."""
 
     def __init__(self, path: Path, clock: FakeClock, disk: Disk | None = None) -> None:
         self.applied: list[list[str]] = []
-        self.book = RuleBook(path, clock, self._apply, disk)
+        watch = ClockWatch(0, clock.now(), clock.monotonic())
+        self.book = RuleBook(path, clock, partial(believed, watch, clock), self._apply, disk)
 
     async def _apply(self, before: Rules, after: Rules) -> None:
         assert before != after
@@ -145,6 +153,32 @@ async def test_a_rule_ends_by_the_clock(path: Path, clock: FakeClock) -> None:
     assert b"suspend-1" not in path.read_bytes()
 
 
+async def test_a_clock_in_doubt_ends_no_rule_that_stands(path: Path, clock: FakeClock) -> None:
+    made = Process(path, clock)
+    await made.book.change(adding(HOLD, SUSPEND))
+    clock.leap(3 * HOUR)
+    await made.book.look()
+    await made.book.change(lambda rules: rules.pop(HOLD.id))
+    assert (made.standing, b"suspend-1" in path.read_bytes()) == (["suspend-1"], True)
+    other = RuleBook(path, clock, lambda: False, made._apply)
+    await other.load()
+    assert list(other.rules) == ["suspend-1"]
+    clock.leap(-3 * HOUR)
+    clock.advance(HOUR)
+    await made.book.look()
+    assert made.standing == []
+
+
+async def test_what_ended_before_the_doubt_does_not_stand_again(path: Path, clock: FakeClock) -> None:
+    made = Process(path, clock)
+    await made.book.change(adding(SUSPEND))
+    clock.advance(HOUR)
+    await made.book.look()
+    clock.leap(3 * HOUR)
+    await made.book.look()
+    assert made.standing == []
+
+
 async def test_a_start_without_readable_rules_fails(path: Path, clock: FakeClock) -> None:
     path.parent.mkdir()
     for content in (b"", b"{}", b'{"version": 9, "rules": []}', b'{"version": 1, "rules": [{"id": "x"}]}'):
@@ -233,6 +267,7 @@ async def test_who_has_changed_what_is_kept(
     await book.change(adding(HOLD, SUSPEND), "uid:7")
     await book.change(lambda rules: rules.pop(HOLD.id), "uid:8")
     clock.advance(2 * HOUR)
+    await book.look()
     slow = rule("slow", connections=1, by="uid:9", reason="too many")
     await book.change(adding(slow), "uid:9")
     notes = [json.loads(line) for line in path.with_name(room.HISTORY).read_text().splitlines()]

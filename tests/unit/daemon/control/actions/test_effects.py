@@ -28,7 +28,7 @@ class Rig:
         self.clock = FakeClock()
         self.disk = FaultyDisk()
         self.events: list[str] = []
-        self.book = RuleBook(path / "rules.json", self.clock, self._apply, self.disk)
+        self.book = RuleBook(path / "rules.json", self.clock, lambda: True, self._apply, self.disk)
         self.replies = Replies(self.book, self.clock, lambda event, **fields: self.events.append(event))
 
     async def _apply(self, before: Rules, after: Rules) -> None:
