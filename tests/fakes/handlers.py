@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Callable
 from email import message_from_bytes
 from typing import Any
 
@@ -190,3 +192,47 @@ class Demanding:
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
+
+
+class Scripted:
+    """Does in each hook what the test sets for it; without that, what aiosmtpd asks of the hook."""
+
+    def __init__(self) -> None:
+        self.acts: dict[str, Callable[..., Any]] = {}
+        """By command: called with server, session, envelope and argument; may be a coroutine function."""
+
+    async def _act(self, verb: str, server: Any, session: Any, envelope: Any, argument: Any = "") -> Any:
+        act = self.acts.get(verb)
+        status = MISSING if act is None else act(server, session, envelope, argument)
+        return await status if inspect.isawaitable(status) else status
+
+    async def handle_HELO(self, server: Any, session: Any, envelope: Any, hostname: str) -> Any:
+        return await self._act("HELO", server, session, envelope, hostname)
+
+    async def handle_MAIL(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> Any:
+        return await self._act("MAIL", server, session, envelope, address)
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> Any:
+        return await self._act("RCPT", server, session, envelope, address)
+
+    async def handle_RSET(self, server: Any, session: Any, envelope: Any) -> Any:
+        return await self._act("RSET", server, session, envelope)
+
+    async def handle_NOOP(self, server: Any, session: Any, envelope: Any, arg: str | None) -> Any:
+        return await self._act("NOOP", server, session, envelope, arg)
+
+    async def handle_VRFY(self, server: Any, session: Any, envelope: Any, address: str) -> Any:
+        return await self._act("VRFY", server, session, envelope, address)
+
+    async def handle_QUIT(self, server: Any, session: Any, envelope: Any) -> Any:
+        return await self._act("QUIT", server, session, envelope)
+
+    async def handle_exception(self, error: Exception) -> Any:
+        return await self._act("exception", None, None, None, error) if "exception" in self.acts else ""
+
+
+class ScriptedWhole(Scripted):
+    """The same, and reads messages."""
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> Any:
+        return await self._act("DATA", server, session, envelope)

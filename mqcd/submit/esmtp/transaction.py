@@ -26,3 +26,15 @@ class Transaction:
     """Of the recipients and their parameters."""
     announced: int = 0
     """Octets of its chunks so far (BDAT)."""
+
+    def add(self, recipient: str, dsn: str) -> None:
+        """One more recipient, with its parameters in normal form."""
+        self.recipients.append(recipient)
+        self.recipient_dsn.append(dsn)
+        self.octets += len(recipient) + len(dsn)
+
+    def take_back(self) -> str:
+        """The recipient that was added last, which is none of the message any more."""
+        recipient, dsn = self.recipients.pop(), self.recipient_dsn.pop()
+        self.octets -= len(recipient) + len(dsn)
+        return recipient

@@ -1,16 +1,17 @@
 """aiosmtpd's envelope of the message that hooks see, and what of it becomes the door's transaction.
 
-A hook decides by what it leaves in `mail_from`, `rcpt_tos` and `content`. Only this module brings that into
-the transaction, checked. The null reverse-path is "<>" in the envelope, as in aiosmtpd.
+A hook decides by what it leaves in `mail_from`, `rcpt_tos` and `content`. `Left` is that, checked, and alone
+brings it into the transaction. The null reverse-path is "<>" in the envelope, as in aiosmtpd.
 
-| step | the transaction's recipients | `rcpt_tos` |
+| step | envelope | transaction |
 |---|---|---|
-| `offer_recipient` | without the one that the door has just added | as after the last step |
-| `accept` | those in `rcpt_tos` | as the hook leaves it |
-| `refuse` | without the one that was offered | as before the offer |
-| `take_message` | those in `rcpt_tos` | as the hook leaves it |
+| `begin`: no message is begun | new | |
+| `offer`: before each hook | as it is, remembered | as the door has it |
+| `Left.enter`: the hook accepts | as the hook leaves it | the same |
+| `take_back`: it refuses, or fails | as at the offer | the dialogue's own |
 
-So between two commands both have the same recipients.
+So between two commands both have the same sender and recipients; recipients that the hook of MAIL adds join
+the transaction with the first RCPT that is accepted.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from aiosmtpd.smtp import Envelope
 
 from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError
+from mqcd.core.value import value
 from mqcd.submit.esmtp.transaction import MAX_ENVELOPE, Transaction
 
-_NULL = "<>"
+NULL = "<>"
 
 
 class Holder(Protocol):
@@ -33,90 +35,90 @@ class Holder(Protocol):
     envelope: Envelope
 
 
+@value
+class Left:
+    """What a hook has left of sender and recipients."""
+
+    sender: str
+    kept: int = 0
+    """So many recipients of the transaction stay; those behind them go."""
+    recipients: Sequence[str] = ()
+    """These come behind them."""
+    recipient_dsn: Sequence[str] = ()
+    octets: int = 0
+    """Of all recipients and their parameters then."""
+
+    def enter(self, transaction: Transaction) -> None:
+        """Bring it into the transaction that it was made for."""
+        transaction.sender = self.sender
+        transaction.recipients[self.kept :] = self.recipients
+        transaction.recipient_dsn[self.kept :] = self.recipient_dsn
+        transaction.octets = self.octets
+
+
 class HookEnvelope:
     """The envelope of one session's hooks, one message after the other."""
 
     def __init__(self, server: Holder) -> None:
         self._server = server
-        self._dsn: dict[str, str] = {}
-        """NOTIFY and ORCPT by recipient."""
-        self._offered = ""
-        """Those of the recipient that was offered last."""
-        self._before: list[str] = []
-        """`rcpt_tos` before that."""
+        self._before: tuple[str | None, list[str]] = None, []
+        """Sender and recipients at the offer."""
 
     def begin(self) -> None:
         """There is nothing of a message."""
         self._server.envelope = Envelope()
-        self._dsn.clear()
 
-    def offer_sender(self, transaction: Transaction) -> str:
-        """The sender as a hook gets it."""
-        self._server.envelope.smtp_utf8 = transaction.parameters.smtputf8
-        return transaction.sender or _NULL
+    def offer(self) -> None:
+        """A hook is called next."""
+        self._before = self._server.envelope.mail_from, list(self._server.envelope.rcpt_tos)
 
-    def add_sender(self, sender: str, options: Sequence[str]) -> None:
-        """There is no hook: the envelope gets what it would have been called with."""
-        self._server.envelope.mail_from = sender
-        self._server.envelope.mail_options.extend(options)
+    def take_back(self) -> None:
+        """Nothing of what the hook has left counts."""
+        self._server.envelope.mail_from, self._server.envelope.rcpt_tos = self._before
 
-    def take_sender(self, transaction: Transaction) -> None:
-        """The sender is what the hook has left. Raises DecodeError."""
-        sender = self._server.envelope.mail_from or _NULL
-        transaction.sender = "" if sender == _NULL else check_address(sender)
+    def left_sender(self) -> Left | None:
+        """What the hook of MAIL has left; None = no sender. Raises DecodeError."""
+        return Left(sender=self._sender("")) if self._server.envelope.mail_from else None
 
-    def offer_recipient(self, transaction: Transaction) -> str:
-        """Take the last recipient out of the transaction; `accept` puts it back if the hook wants it."""
-        self._before = list(self._server.envelope.rcpt_tos)
-        self._offered = transaction.recipient_dsn.pop()
-        return transaction.recipients.pop()
-
-    def add_recipient(self, recipient: str, options: Sequence[str]) -> None:
-        """There is no hook: the envelope gets what it would have been called with."""
-        self._server.envelope.rcpt_tos.append(recipient)
-        self._server.envelope.rcpt_options.extend(options)
-
-    def accept(self, transaction: Transaction) -> None:
-        """The recipients are what the hook has left; those that it has added have the DSN parameters of the
-        one that was offered. Raises DecodeError; `refuse` has to follow then."""
-        added = self._server.envelope.rcpt_tos[len(self._before) :]
-        self._dsn.update(dict.fromkeys(added, self._offered))
-        self._take_recipients(transaction, self._before)
-
-    def refuse(self) -> None:
-        """The recipient that was offered is not one of the message."""
-        self._server.envelope.rcpt_tos[:] = self._before
-
-    def offer_content(self, content: bytes) -> None:
-        """The message has come whole."""
-        self._server.envelope.content = self._server.envelope.original_content = content
-
-    def take_message(self, transaction: Transaction) -> bytes:
-        """Sender and recipients are what the hook has left; returns its content, with CRLF at
-        the end of each line. Raises DecodeError."""
-        self.take_sender(transaction)
-        self._take_recipients(transaction, [])
-        if sum(map(len, transaction.recipients)) > MAX_ENVELOPE:
+    def left(self, transaction: Transaction, *, offered: bool) -> Left:
+        """What any other hook has left; `offered`: the transaction's last recipient is the one that it was
+        called with, and those that it has added get its DSN parameters. Raises DecodeError."""
+        sender = self._sender(transaction.sender)
+        if self._server.envelope.rcpt_tos == transaction.recipients:
+            return Left(sender=sender, kept=len(transaction.recipients), octets=transaction.octets)
+        before, addresses = self._before[1], list(self._server.envelope.rcpt_tos)
+        known = transaction.recipients[: len(transaction.recipients) - offered]
+        kept = len(known) if before == known == addresses[: len(known)] else 0
+        own: dict[str, str] = {}
+        if kept < len(before):
+            own = dict.fromkeys(before, "") | dict(zip(known, transaction.recipient_dsn, strict=False))
+        new = transaction.recipient_dsn[-1] if offered else ""
+        added = [check_address(each) for each in addresses[kept:]]
+        dsn = [own.get(each, new) for each in added]
+        gone = (*transaction.recipients[kept:], *transaction.recipient_dsn[kept:])
+        octets = transaction.octets - sum(map(len, gone)) + sum(map(len, (*added, *dsn)))
+        if octets > MAX_ENVELOPE:
             raise DecodeError("the filter left more recipients than a message may have")
-        return _with_crlf(self._server.envelope.content)
+        return Left(sender=sender, kept=kept, recipients=added, recipient_dsn=dsn, octets=octets)
 
-    def _take_recipients(self, transaction: Transaction, before: list[str]) -> None:
-        """Set the recipients; those in `before` are already checked."""
-        addresses = self._server.envelope.rcpt_tos
-        checked = len(before) if addresses[: len(before)] == before else 0
-        added = [check_address(each) for each in addresses[checked:]]
-        transaction.recipients[checked:] = added
-        transaction.recipient_dsn[checked:] = [self._dsn.get(each, "") for each in added]
+    def _sender(self, known: str) -> str:
+        """The sender that the hook has left; `known` is one already. Raises DecodeError."""
+        sender = self._server.envelope.mail_from or NULL
+        if sender == NULL:
+            return ""
+        return sender if sender == known else check_address(sender)
 
-
-def _with_crlf(content: str | bytes | None) -> bytes:
-    """Content that a hook may have changed, with CRLF at the end of each line. Raises DecodeError."""
-    if content is None:
-        raise DecodeError("the filter left no content")
-    octets = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else bytes(content)
-    if b"\0" in octets:
-        raise DecodeError("the filter left a NUL in the content")
-    ends = octets.count(b"\r\n")
-    if ends != octets.count(b"\n") or ends != octets.count(b"\r"):
-        octets = octets.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\r\n")
-    return octets if octets.endswith(b"\r\n") or not octets else octets + b"\r\n"
+    def content(self) -> bytes:
+        """What the hook of DATA has left, CRLF at the end of each line. Raises DecodeError, TypeError."""
+        content = self._server.envelope.content
+        if content is None:
+            raise DecodeError("the filter left no content")
+        if isinstance(content, str):
+            content = content.encode("utf-8", "surrogateescape")
+        octets = memoryview(content).tobytes()
+        if b"\0" in octets:
+            raise DecodeError("the filter left a NUL in the content")
+        ends = octets.count(b"\r\n")
+        if ends != octets.count(b"\n") or ends != octets.count(b"\r"):
+            octets = octets.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\r\n")
+        return octets if octets.endswith(b"\r\n") or not octets else octets + b"\r\n"

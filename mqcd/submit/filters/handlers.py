@@ -23,7 +23,7 @@ from mqcd.submit.filters.options import split_options
 
 Hook = Callable[..., Awaitable[Any]]
 
-_CALLED = ("EHLO", "HELO", "MAIL", "RCPT", "DATA", "RSET", "NOOP", "VRFY", "QUIT")
+CALLED = ("EHLO", "HELO", "MAIL", "RCPT", "DATA", "RSET", "NOOP", "VRFY", "QUIT")
 _NEVER_CALLED = ("handle_AUTH", "handle_STARTTLS", "handle_PROXY", "process_message")
 
 
@@ -62,7 +62,7 @@ def handler_of(instance: Any, name: str) -> Handler:
     unused += [each for each in dir(instance) if each.startswith("auth_")]
     if unused:
         raise BadFilter(f"{name} has {', '.join(unused)}, which a listener does not call")
-    hooks = {each: getattr(instance, f"handle_{each}", None) for each in _CALLED}
+    hooks = {each: getattr(instance, f"handle_{each}", None) for each in CALLED}
     present = {each: hook for each, hook in hooks.items() if hook is not None}
     arguments = len(inspect.signature(present["EHLO"]).parameters) if "EHLO" in present else 5
     if arguments not in (4, 5):

@@ -8,7 +8,8 @@ it closes the connection.
 
 With BDAT a message comes in chunks (RFC 3030): `chunk` is the one that state CONTENT stands for, and
 `chunk_taken` gives the reply to one that is not the last. Before the caller sends a reply it does what the
-reply waits for: `waits`. Where the answer to a question refuses the command after all, it calls `retract`.
+reply waits for: `waits`. Where the answer to a question, or the filter, refuses the command after all, it
+calls `retract`.
 
 One object in three modules: `conversation` has the state, the refusals and the waits, `securing` logins and
 TLS, this one the commands.
@@ -93,7 +94,7 @@ class Dialogue(Securing):
         return self._out_of_order(then)
 
     def retract(self, reason: Reason, reply: Reply) -> bytes:
-        """Undo the last command, which was accepted but for open questions; the reply refuses it.
+        """Undo the last command, accepted but for open questions and the filter; the reply refuses it.
 
         That is EHLO, MAIL or RCPT: the reply to ETRN and ATRN is the answer itself. No command is read until
         the one before has its reply, so the transaction shows which of them it was: EHLO ended it, MAIL began
@@ -103,14 +104,13 @@ class Dialogue(Securing):
         transaction = self.transaction
         if transaction is None:
             self.forget_hello()
-            return self.bad(reply, reason)
-        if not transaction.recipients:
-            octets = self.refuse(reason, reply)
-            self.drop()
-            return octets
-        recipient, dsn = transaction.recipients.pop(), transaction.recipient_dsn.pop()
-        transaction.octets -= len(recipient) + len(dsn)
-        return self.turn_down(reason, reply, recipient)
+            # A name that is wrong is the client's doing, what a filter makes of it is not.
+            return self.bad(reply, reason) if reason is Reason.HELO else self.refuse(reason, reply)
+        if transaction.recipients:
+            return self.turn_down(reason, reply, transaction.take_back())
+        octets = self.refuse(reason, reply)
+        self.drop()
+        return octets
 
     def secured(self, channel: Channel) -> None:
         """TLS has begun: what the client said before is forgotten (RFC 3207, 4.2)."""
@@ -264,9 +264,7 @@ class Dialogue(Securing):
             triplet = self.rules.greylist.triplet(self.client, transaction.sender, recipient)
             if triplet is not None:
                 self._wait(triplet)
-        transaction.octets += octets
-        transaction.recipients.append(recipient)
-        transaction.recipient_dsn.append(dsn)
+        transaction.add(recipient, dsn)
         return replies.RECIPIENT_OK
 
     def _data(self, argument: str) -> bytes:

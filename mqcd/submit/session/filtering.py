@@ -1,17 +1,24 @@
 """One session's filter: calls the hooks of an aiosmtpd handler with aiosmtpd's own Session and Envelope.
 
 A hook is called once the door itself takes the command; its reply stands in the place of the door's, and
-MISSING means the door's. What the hook leaves in the envelope is what goes into the queue: `filters.envelope`
-alone brings it into the dialogue's transaction.
+MISSING means the door's. For each command and message: `_offer` sets up session and envelope as aiosmtpd
+does, `_judge` calls the hook and returns its `Verdict`, and `_apply` alone brings that into the dialogue:
+
+| verdict of | `Accepts` | with nothing left | `Refuses` |
+|---|---|---|---|
+| EHLO, HELO | the name is the hook's | the name is forgotten | the same; `Dialogue.retract` |
+| MAIL | the sender is the hook's | the message is dropped | the same; `Dialogue.retract` |
+| RCPT | sender and recipients are the hook's | | the recipient is taken back; `Dialogue.retract` |
+| RSET, NOOP, VRFY, QUIT | the same, of a message begun | | the command has been done; it counts as refused |
+| DATA | the same, and the content | | DoorRefused: `session.intake` refuses the message |
 
 Differences from aiosmtpd, all on the side of losing and leaking nothing:
 
-* A reply that is not 2yz refuses, also if the hook changed the envelope: no sender, recipient or message is
-  taken.
-* A hook that raises, returns no reply, or leaves an envelope that cannot be queued is a fault: it is logged,
-  and the reply is that of `handle_exception` if it is 4yz or 5yz, else 451 4.3.0.
+* A 4yz or 5yz reply refuses, also if the hook changed the envelope: no sender, recipient or message is taken.
+* A hook that raises, returns no final reply, or leaves an envelope that cannot be queued is a fault: it is
+  logged, and the reply is that of `handle_exception` if it is 4yz or 5yz, else 451 4.3.0.
 * 421 ends the session.
-* A hook that has not returned after HOOK_MS is cancelled with its session.
+* A hook that has not returned after HOOK_MS is cancelled with its session. A client that leaves cancels none.
 * Content whose lines end in LF alone is given CRLF: `email` writes it so.
 
 The fields `authenticated` and `auth_data` of aiosmtpd's session (a LoginPassword whose password is empty) say
@@ -25,7 +32,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 from aiosmtpd.smtp import MISSING, Envelope, LoginPassword, Session
@@ -33,22 +40,23 @@ from aiosmtpd.smtp import MISSING, Envelope, LoginPassword, Session
 from mqcd.core.address import parse_path
 from mqcd.core.errors import DecodeError
 from mqcd.core.ports import Clock
-from mqcd.core.smtp.reply import Reply, join_lines, parse_line
+from mqcd.core.smtp.reply import Reply
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.esmtp.replies import FAULT
-from mqcd.submit.esmtp.states import State
-from mqcd.submit.filters.envelope import HookEnvelope
-from mqcd.submit.filters.handlers import Handler
+from mqcd.submit.filters.envelope import NULL, HookEnvelope, Left
+from mqcd.submit.filters.handlers import CALLED, Handler
+from mqcd.submit.filters.verdict import Accepts, Refuses, Verdict, read_status
 from mqcd.submit.message.received import clean_helo
 from mqcd.submit.session.connections import client_address
-from mqcd.submit.session.desk import Desk
 from mqcd.submit.session.dialogue import Dialogue
 
 log = logging.getLogger(__name__)
 
 HOOK_MS = 300_000
 """Time limit of a hook: half of the client's timeout after the final dot (RFC 5321, 4.5.3.2.6)."""
-_DEFAULT = Reply(code=250)
+_NAMES = ("EHLO", "HELO")
+_RETRACTED = (*_NAMES, "MAIL", "RCPT")
+"""What a refusal undoes."""
 
 
 class Server:
@@ -69,22 +77,20 @@ class Server:
         self.session.peer = peer
         self.envelope = Envelope()
         self.enable_SMTPUTF8 = True
+        self.pushed: list[bytes] = []
+        """Lines ahead of the reply of the hook that is running."""
 
     async def push(self, status: str | bytes) -> None:
-        """Send one line ahead of the hook's reply."""
-        line = status.encode() if isinstance(status, str) else status
-        self.transport.write(line + b"\r\n")
+        """Send one line ahead of the hook's reply, with it: what that has another code for is not sent."""
+        self.pushed.append((status.encode() if isinstance(status, str) else status) + b"\r\n")
 
 
 class Filter:
     """The hooks of one session."""
 
-    def __init__(
-        self, handler: Handler, dialogue: Dialogue, server: Server, clock: Clock, name: str, desk: Desk
-    ) -> None:
+    def __init__(self, handler: Handler, dialogue: Dialogue, server: Server, clock: Clock, name: str) -> None:
         """`name` names the session in the log."""
         self._clock = clock
-        self._desk = desk
         self._called = ""
         """The hook that is running; "" = none."""
         self._since = 0
@@ -107,63 +113,6 @@ class Filter:
         """Whether a hook needs whole messages."""
         return "DATA" in self._handler.hooks
 
-    async def command(self, line: bytes) -> bytes:
-        """The reply to one command line; like `Dialogue.command`."""
-        response = self._dialogue.state is State.LOGIN
-        reply = self._dialogue.command(line)
-        if self._dialogue.waits:
-            reply = await self._desk.settle(self._dialogue, reply)
-        if response:
-            # A response may be the word of a command.
-            return reply
-        verb, _, argument = line.decode().partition(" ") if reply[:1] == b"2" else ("", "", "")
-        # LMTP's EHLO is called LHLO (RFC 2033, 4.1), for aiosmtpd, too.
-        verb = "EHLO" if verb.upper() == "LHLO" else verb.upper()
-        step = _STEPS.get(verb)
-        if step is None:
-            return reply
-        try:
-            return await step(self, argument.strip(" \t"), reply)
-        except Exception as error:
-            return await self._undo(verb, error)
-
-    async def message(self, content: bytes) -> tuple[bytes, bytes]:
-        """Content and reply (b"" = the door's own) after `handle_DATA`. Raises DoorRefused."""
-        hooked = self._hooked
-        hooked.offer_content(content)
-        try:
-            status = await self._call("DATA")
-            octets, reply = (b"", _DEFAULT) if status is MISSING else read_status(status)
-            if reply.code < 300:
-                taken = hooked.take_message(self._dialogue.begun)
-                if status is MISSING and not self._dialogue.begun.recipients:
-                    raise DecodeError("the filter left no recipient")
-                return taken, octets
-        except Exception as error:
-            octets, reply = await self._explain("DATA", error)
-            raise DoorRefused(Reason.FAULT, reply, octets) from error
-        raise DoorRefused(Reason.FILTER, reply, octets)
-
-    def sent(self) -> None:
-        """The message was replied to."""
-        self._hooked.begin()
-
-    async def _call(self, verb: str, *arguments: object) -> Any:
-        """The hook's return value; MISSING where there is no hook."""
-        hook = self._handler.hooks.get(verb)
-        if hook is None:
-            return MISSING
-        session = self._server.session
-        if self._dialogue.user and not session.authenticated:
-            session.authenticated = True
-            login: Any = LoginPassword(self._dialogue.user.encode(), b"")
-            session.auth_data = login
-        self._called, self._since = verb, self._clock.monotonic()
-        try:
-            return await hook(self._server, session, self._server.envelope, *arguments)
-        finally:
-            self._called = ""
-
     def hangs(self, now: int) -> bool:
         """Whether a hook has taken too long at `now` (monotonic); that is logged."""
         if not self._called or now - self._since < HOOK_MS:
@@ -172,108 +121,133 @@ class Filter:
         log.error(text, self._called, HOOK_MS // 1000, extra=self._extra)
         return True
 
-    async def _hello(self, argument: str, reply: bytes, extended: bool) -> bytes:
+    # ------------------------------------------------------------ a command, a message
+
+    async def command(self, line: bytes, reply: bytes) -> bytes:
+        """The reply to a command line that the door has replied to with `reply`."""
+        if reply[:1] != b"2":
+            return reply
+        word, _, argument = line.decode().partition(" ")
+        # LMTP's EHLO is called LHLO (RFC 2033, 4.1), for aiosmtpd, too.
+        verb, argument = word.upper().replace("LHLO", "EHLO"), argument.strip(" \t")
+        if verb not in CALLED or (verb == "VRFY" and not argument):
+            return reply
+        return self._apply(verb, await self._judge(verb, self._offer(verb, argument), reply))
+
+    async def message(self, content: bytes) -> tuple[bytes, bytes]:
+        """Content and reply (b"" = the door's own) after `handle_DATA`. Raises DoorRefused."""
+        self._server.envelope.content = self._server.envelope.original_content = content
+        verdict = await self._judge("DATA", (), b"")
+        if isinstance(verdict, Refuses):
+            raise DoorRefused(verdict.reason, verdict.reply, verdict.octets)
+        return verdict.content, self._apply("DATA", verdict)
+
+    def sent(self) -> None:
+        """The message was replied to."""
         self._hooked.begin()
-        session = self._server.session
-        session.extended_smtp = extended
-        verb = "EHLO" if extended else "HELO"
-        if verb not in self._handler.hooks:
-            session.host_name = argument
-            return reply
-        status = await (self._call_ehlo(argument, reply) if extended else self._call("HELO", argument))
-        if status is MISSING:
-            session.host_name = argument
-            return reply
-        octets, answer = read_status(status)
-        if answer.code >= 300:
-            self._dialogue.refuse(Reason.FILTER, answer)
-        if answer.code >= 300 or not session.host_name:
-            self._dialogue.forget_hello()
-        else:
-            self._dialogue.helo = clean_helo(session.host_name)
-        return octets
 
-    async def _ehlo(self, argument: str, reply: bytes) -> bytes:
-        return await self._hello(argument, reply, extended=True)
+    def _offer(self, verb: str, argument: str) -> tuple[Any, ...]:
+        """Set up session and envelope for a hook; its arguments behind them."""
+        match verb:
+            case "EHLO" | "HELO":
+                self._hooked.begin()
+                self._server.session.extended_smtp = verb == "EHLO"
+                return (argument,)
+            case "MAIL":
+                self._hooked.begin()
+                self._server.envelope.smtp_utf8 = self._dialogue.begun.parameters.smtputf8
+                return self._dialogue.begun.sender or NULL, _options(argument)
+            case "RCPT":
+                return self._dialogue.begun.recipients[-1], _options(argument)
+            case "RSET":
+                self._hooked.begin()
+            case "NOOP":
+                return (argument or None,)
+            case "VRFY":
+                return (argument.strip("<>"),)
+        return ()
 
-    async def _helo(self, argument: str, reply: bytes) -> bytes:
-        return await self._hello(argument, reply, extended=False)
+    # ------------------------------------------------------------ what the hook decides
 
-    async def _call_ehlo(self, argument: str, reply: bytes) -> Any:
+    async def _judge(self, verb: str, arguments: tuple[Any, ...], reply: bytes) -> Verdict:
+        """What the hook decides; changes nothing but aiosmtpd's session and envelope."""
+        try:
+            self._hooked.offer()
+            status = await self._call(verb, arguments, reply)
+            if status is MISSING:
+                self._default(verb, arguments)
+                return self._accepts(verb, reply)
+            octets, answer = read_status(status)
+            octets = b"".join(each for each in self._server.pushed if each[:3] == octets[:3]) + octets
+            if answer.code < 300:
+                return self._accepts(verb, octets)
+            return Refuses(octets=octets, reason=Reason.FILTER, reply=answer)
+        except Exception as error:
+            octets, answer = await self._explain(verb, error)
+            return Refuses(octets=octets, reason=Reason.FAULT, reply=answer)
+
+    async def _call(self, verb: str, arguments: tuple[Any, ...], reply: bytes) -> Any:
+        """The hook's return value; MISSING where there is no hook."""
+        hook = self._handler.hooks.get(verb)
+        if hook is None:
+            return MISSING
+        server, session = self._server, self._server.session
+        if self._dialogue.user and not session.authenticated:
+            session.authenticated = True
+            login: Any = LoginPassword(self._dialogue.user.encode(), b"")
+            session.auth_data = login
+        server.pushed.clear()
+        if verb != "EHLO":
+            return await self._run(verb, hook(server, session, server.envelope, *arguments))
         planned = [f"250-{line[4:]}" for line in reply.decode().splitlines()]
         if self._handler.plans_ehlo:
-            responses = await self._call("EHLO", argument, [*planned, "250 HELP"])
-            return responses if responses is MISSING else "\r\n".join(responses)
-        for line in planned:
-            await self._server.push(line)
-        return await self._call("EHLO", argument)
+            arguments = *arguments, [*planned, "250 HELP"]
+            lines = await self._run(verb, hook(server, session, server.envelope, *arguments))
+            return lines if lines is MISSING else "\r\n".join(lines)
+        server.pushed += [f"{line}\r\n".encode() for line in planned]
+        return await self._run(verb, hook(server, session, server.envelope, *arguments))
 
-    async def _own_or(self, verb: str, reply: bytes, *arguments: object) -> bytes:
-        """The octets of the hook's reply, or `reply`."""
-        status = await self._call(verb, *arguments)
-        return reply if status is MISSING else read_status(status)[0]
-
-    async def _mail(self, argument: str, reply: bytes) -> bytes:
-        hooked, transaction = self._hooked, self._dialogue.begun
-        hooked.begin()
-        options = _options(argument)
-        sender = hooked.offer_sender(transaction)
-        status = await self._call("MAIL", sender, options)
-        if status is MISSING:
-            hooked.add_sender(sender, options)
-            return reply
-        octets, answer = read_status(status)
-        if answer.code >= 300:
-            self._dialogue.refuse(Reason.FILTER, answer)
-        if answer.code >= 300 or not self._server.envelope.mail_from:
-            self._dialogue.drop()
-        else:
-            hooked.take_sender(transaction)
-        return octets
-
-    async def _rcpt(self, argument: str, reply: bytes) -> bytes:
-        hooked, transaction = self._hooked, self._dialogue.begun
-        options = _options(argument)
-        recipient = hooked.offer_recipient(transaction)
-        octets, answer = reply, _DEFAULT
+    async def _run(self, name: str, hook: Awaitable[Any]) -> Any:
+        """Its result; meanwhile `hangs` watches it. Raises RuntimeError where it alone is cancelled."""
+        self._called, self._since = name, self._clock.monotonic()
         try:
-            status = await self._call("RCPT", recipient, options)
-            if status is MISSING:
-                hooked.add_recipient(recipient, options)
-            else:
-                octets, answer = read_status(status)
-            if answer.code < 300:
-                hooked.accept(transaction)
-                return octets
-        except Exception:
-            hooked.refuse()
-            raise
-        hooked.refuse()
-        turned_down = self._dialogue.turn_down(Reason.FILTER, answer, recipient)
-        return turned_down if self._dialogue.state is State.CLOSED else octets
+            return await hook
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError("cancelled, though its session is not") from error
+        finally:
+            self._called = ""
 
-    async def _rset(self, _: str, reply: bytes) -> bytes:
-        self._hooked.begin()
-        return await self._own_or("RSET", reply)
-
-    async def _noop(self, argument: str, reply: bytes) -> bytes:
-        return await self._own_or("NOOP", reply, argument or None)
-
-    async def _vrfy(self, argument: str, reply: bytes) -> bytes:
-        return await self._own_or("VRFY", reply, argument.strip("<>")) if argument else reply
-
-    async def _quit(self, _: str, reply: bytes) -> bytes:
-        return await self._own_or("QUIT", reply)
-
-    async def _undo(self, verb: str, error: Exception) -> bytes:
-        """Undo the command whose hook failed; returns the reply."""
-        octets, reply = await self._explain(verb, error)
-        self._dialogue.refuse(Reason.FAULT, reply)
-        if verb in ("EHLO", "HELO"):
-            self._dialogue.forget_hello()
+    def _default(self, verb: str, arguments: tuple[Any, ...]) -> None:
+        """What aiosmtpd does where there is no hook, or it returns MISSING."""
+        envelope = self._server.envelope
+        if verb in _NAMES:
+            self._server.session.host_name = arguments[0]
         elif verb == "MAIL":
-            self._dialogue.drop()
-        return octets
+            envelope.mail_from = arguments[0]
+            envelope.mail_options.extend(arguments[1])
+        elif verb == "RCPT":
+            envelope.rcpt_tos.append(arguments[0])
+            envelope.rcpt_options.extend(arguments[1])
+
+    def _accepts(self, verb: str, octets: bytes) -> Accepts:
+        """With what the hook has left. Raises DecodeError, TypeError."""
+        hooked, transaction = self._hooked, self._dialogue.transaction
+        if verb in _NAMES:
+            name = self._server.session.host_name
+            return Accepts(octets=octets, left=clean_helo(name) if name else None)
+        if transaction is None:
+            return Accepts(octets=octets)
+        if verb == "MAIL":
+            return Accepts(octets=octets, left=hooked.left_sender())
+        left = hooked.left(transaction, offered=verb == "RCPT")
+        if verb != "DATA":
+            return Accepts(octets=octets, left=left)
+        if not octets and not left.kept and not left.recipients:
+            raise DecodeError("the filter left no recipient")
+        return Accepts(octets=octets, left=left, content=hooked.content())
 
     async def _explain(self, verb: str, error: Exception) -> tuple[bytes, Reply]:
         """Log a hook's failure; the reply to it."""
@@ -283,7 +257,9 @@ class Filter:
             try:
                 # aiosmtpd's documentation has it as a function, its code as a coroutine.
                 status = handle(error)
-                octets, reply = read_status(await status if inspect.isawaitable(status) else status)
+                if inspect.isawaitable(status):
+                    status = await self._run("exception", status)
+                octets, reply = read_status(status)
             except Exception:
                 log.exception("filter failed in handle_exception", extra=self._extra)
             else:
@@ -291,35 +267,28 @@ class Filter:
                     return octets, reply
         return FAULT.encode(), FAULT
 
+    # ------------------------------------------------------------ what becomes of it
 
-_STEPS: dict[str, Callable[[Filter, str, bytes], Awaitable[bytes]]] = {
-    "EHLO": Filter._ehlo,
-    "HELO": Filter._helo,
-    "MAIL": Filter._mail,
-    "RCPT": Filter._rcpt,
-    "RSET": Filter._rset,
-    "NOOP": Filter._noop,
-    "VRFY": Filter._vrfy,
-    "QUIT": Filter._quit,
-}
-
-
-def read_status(status: object) -> tuple[bytes, Reply]:
-    """The octets and meaning of what a hook returns: one reply, of one line or several.
-
-    Raises DecodeError for a text that is no reply, TypeError for what is no text.
-    """
-    octets = status.encode() if isinstance(status, str) else status
-    if not isinstance(octets, bytes):
-        raise TypeError(f"a hook returns its reply as text, not {type(status).__name__}")
-    parts = octets.split(b"\r\n")
-    lines = [parse_line(part) for part in parts]
-    codes = {code for code, _, _ in lines}
-    last = [is_last for _, is_last, _ in lines]
-    whole = len(codes) == 1 and last == [False] * (len(lines) - 1) + [True]
-    if not whole or any(b"\r" in part or b"\n" in part for part in parts):
-        raise DecodeError(f"not one SMTP reply: {octets[:80]!r}")
-    return octets + b"\r\n", join_lines(codes.pop(), [text for _, _, text in lines])
+    def _apply(self, verb: str, verdict: Verdict) -> bytes:
+        """Bring a verdict into the dialogue; the reply's octets."""
+        dialogue = self._dialogue
+        if isinstance(verdict, Refuses):
+            self._hooked.take_back()
+            if verb in _NAMES:
+                self._server.session.host_name = None
+            refuse = dialogue.retract if verb in _RETRACTED else dialogue.refuse
+            octets = refuse(verdict.reason, verdict.reply)
+            # The limit on refused recipients has a reply of its own.
+            return verdict.octets if octets == verdict.reply.encode() else octets
+        if isinstance(verdict.left, Left):
+            verdict.left.enter(dialogue.begun)
+        elif verdict.left is not None:
+            dialogue.helo = verdict.left
+        elif verb == "MAIL":
+            dialogue.drop()
+        elif verb in _NAMES:
+            dialogue.forget_hello()
+        return verdict.octets
 
 
 def _options(argument: str) -> list[str]:

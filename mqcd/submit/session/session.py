@@ -148,7 +148,7 @@ class Session(asyncio.Protocol):
         handler = intake.handlers.get(filter_key(rules.settings))
         if handler is not None:
             server = Server(rules.host, handler.instance, self.transport, self.client)
-            self._filter = Filter(handler, self._dialogue, server, intake.clock, name, intake.desk)
+            self._filter = Filter(handler, self._dialogue, server, intake.clock, name)
         self._host.enter(self)
         self._began = intake.clock.monotonic()
         if rules.tls_first:
@@ -271,7 +271,7 @@ class Session(asyncio.Protocol):
     # ------------------------------------------------------------ for itself and its tasks
 
     def answer(self, line: bytes) -> bytes:
-        """The reply to a command that no filter sees. A fault in it is logged, and refuses the command."""
+        """The door's reply to a command. A fault in it is logged, and refuses the command."""
         dialogue = self._dialogue
         try:
             return dialogue.command(line)

@@ -50,7 +50,7 @@ class Replying(Protocol):
         """Whether the client reads its replies, and gets any more."""
 
     def answer(self, line: bytes) -> bytes:
-        """The reply to a command that no filter sees."""
+        """The door's reply to a command."""
 
     def give(self, reply: bytes) -> None:
         """Take a reply, to be written later, and do what the state of the dialogue asks for: the session may
@@ -89,11 +89,13 @@ class SessionTask:
         self._filter = filtering
 
     async def command(self, line: bytes) -> None:
-        """Answer one command, by the filter if there is one."""
-        if self._filter is None:
-            await self.finish(self._session.answer(line))
+        """Answer one command, by the filter if there is one; it sees no responses of a login."""
+        response = self._dialogue.state is State.LOGIN
+        reply = self._session.answer(line)
+        if self._filter is None or response:
+            await self.finish(reply)
             return
-        reply = await self._filter.command(line)
+        reply = await self._filter.command(line, await self._intake.desk.settle(self._dialogue, reply))
         await self.finish(reply)
         self._end_if_closing(reply)
 
@@ -106,7 +108,9 @@ class SessionTask:
                 case Skip():
                     await self._wire.skip(wait.octets)
                 case Delay():
-                    await self._work.delay(wait.ms)
+                    # One that begins only now would hold up a session that is to end.
+                    if self._wire.error is None:
+                        await self._work.delay(wait.ms)
                 case Check():
                     reply = await desk.check_password(dialogue)
                 case Place():

@@ -24,12 +24,6 @@ class TracedTask(SessionTask):
     __slots__ = ()
     _session: TracedSession
 
-    async def command(self, line: bytes) -> None:
-        """See `SessionTask`."""
-        if self._filter is not None:
-            self._session.hear(line)
-        await super().command(line)
-
     async def content(self) -> None:
         """See `SessionTask`."""
         await super().content()

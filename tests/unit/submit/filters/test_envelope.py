@@ -21,45 +21,57 @@ class Server:
 def announced(*addresses: str) -> tuple[Server, HookEnvelope, Transaction]:
     """A message of which these recipients are accepted as they are; the last one is only offered."""
     server, transaction = Server(), Transaction("a@example.net", MailParameters())
+    server.envelope.mail_from = transaction.sender
     hooked = HookEnvelope(server)
     for number, address in enumerate(addresses):
-        transaction.recipients.append(address)
-        transaction.recipient_dsn.append(f"ORCPT={number}")
-        assert hooked.offer_recipient(transaction) == address
+        transaction.add(address, f"ORCPT={number}")
+        hooked.offer()
         if number < len(addresses) - 1:
-            hooked.add_recipient(address, [])
-            hooked.accept(transaction)
+            server.envelope.rcpt_tos.append(address)
+            hooked.left(transaction, offered=True).enter(transaction)
     return server, hooked, transaction
 
 
-def test_added_recipients_have_the_parameters_of_the_offered_one() -> None:
+@pytest.mark.parametrize(
+    ("left", "dsn"),
+    [
+        ("one two", "0 1"),
+        ("one", "0"),
+        ("one x y", "0 1 1"),
+        ("x one", "1 0"),
+        ("two one two", "1 0 1"),
+        ("one one", "0 1"),
+        ("", ""),
+    ],
+)
+def test_recipients_keep_their_parameters_and_new_ones_have_the_offered(left: str, dsn: str) -> None:
     server, hooked, transaction = announced("one@example.com", "two@example.com")
-    server.envelope.rcpt_tos += ["x@example.com", "y@example.com"]
-    hooked.accept(transaction)
-    assert transaction.recipients == ["one@example.com", "x@example.com", "y@example.com"]
-    assert transaction.recipient_dsn == ["ORCPT=0", "ORCPT=1", "ORCPT=1"]
+    server.envelope.rcpt_tos = [f"{each}@example.com" for each in left.split()]
+    hooked.left(transaction, offered=True).enter(transaction)
+    assert transaction.recipients == server.envelope.rcpt_tos
+    assert transaction.recipient_dsn == [f"ORCPT={each}" for each in dsn.split()]
+    assert transaction.octets == sum(map(len, (*transaction.recipients, *transaction.recipient_dsn)))
 
 
-def test_a_hook_may_replace_earlier_recipients() -> None:
+def test_what_earlier_hooks_have_added_has_no_parameters() -> None:
+    server, hooked, transaction = announced()
+    server.envelope.rcpt_tos.append("archive@example.com")
+    transaction.add("one@example.com", "ORCPT=0")
+    hooked.offer()
+    server.envelope.rcpt_tos.append("one@example.com")
+    hooked.left(transaction, offered=True).enter(transaction)
+    assert transaction.recipients == server.envelope.rcpt_tos
+    assert transaction.recipient_dsn == ["", "ORCPT=0"]
+
+
+def test_what_is_taken_back_leaves_both_as_before() -> None:
     server, hooked, transaction = announced("one@example.com", "two@example.com")
-    server.envelope.rcpt_tos[:] = ["x@example.com", "one@example.com"]
-    hooked.accept(transaction)
-    assert transaction.recipients == ["x@example.com", "one@example.com"]
-    assert transaction.recipient_dsn == ["", "ORCPT=1"]
-
-
-def test_a_refused_recipient_leaves_both_as_before() -> None:
-    server, hooked, transaction = announced("one@example.com", "two@example.com")
-    server.envelope.rcpt_tos.append("two@example.com")
-    hooked.refuse()
-    assert transaction.recipients == server.envelope.rcpt_tos == ["one@example.com"]
-    assert transaction.recipient_dsn == ["ORCPT=0"]
-
-
-def test_what_is_no_address_changes_nothing() -> None:
-    server, hooked, transaction = announced("one@example.com", "two@example.com")
+    server.envelope.mail_from = "other@example.net"
     server.envelope.rcpt_tos.append("nowhere")
     with pytest.raises(DecodeError):
-        hooked.accept(transaction)
-    hooked.refuse()
+        hooked.left(transaction, offered=True)
+    hooked.take_back()
+    assert transaction.take_back() == "two@example.com"
     assert transaction.recipients == server.envelope.rcpt_tos == ["one@example.com"]
+    assert transaction.recipient_dsn == ["ORCPT=0"]
+    assert transaction.sender == server.envelope.mail_from == "a@example.net"

@@ -12,7 +12,8 @@ from aiosmtpd.smtp import SMTP
 
 from mqcd.core.errors import DecodeError
 from mqcd.submit.filters.handlers import BadFilter, make_handler
-from mqcd.submit.session.filtering import HOOK_MS, read_status
+from mqcd.submit.filters.verdict import read_status
+from mqcd.submit.session.filtering import HOOK_MS
 from tests.fakes.clock import FakeClock
 from tests.fakes.handlers import Recording, Slow
 from tests.unit.submit.support import Client, House, open_house, server, until_gone, visit
