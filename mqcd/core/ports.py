@@ -199,7 +199,8 @@ class QueueStore(MailTaker, Protocol):
         """The message's octets. Raises ContentUnavailable when they cannot be had now."""
 
     def scan(self, selection: Selection) -> AsyncIterator[Recipient]:
-        """The recipients that match, of one consistent moment, streamed."""
+        """The recipients that match, of one consistent moment, streamed. Raises StoreUnavailable, as do the
+        looks that follow."""
 
     async def browse(self, selection: Selection, after: str = "", by_age: bool = False) -> Listed:
         """A part of what `scan` gives: `selection.limit` recipients (a store may have a lower limit) from

@@ -41,7 +41,7 @@ class ServedStore(QueueStore, Protocol):
     async def changed_by(self, batch: str, since: int) -> int:
         """How many recipients a batch has changed that was asked for at `since` (ms), by the event log.
 
-        Raises StoreUnavailable, StoreBusy, OSError.
+        Raises StoreUnavailable, OSError.
         """
 
     def reload(self, schedule: RetrySchedule, retention: Retention) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.errors import MqcdError
 from mqcd.core.model import Recipient, Settlement
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.selecting.selection import Selection
@@ -42,7 +42,7 @@ class Suspects:
         while True:
             try:
                 await self._scan()
-            except (StoreBusy, StoreDamaged, StoreUnavailable) as error:
+            except (OSError, MqcdError) as error:
                 _log.info("search for recipients of unknown outcome failed, next try later: %s", error)
                 await self._clock.sleep(AGAIN_MS)
             else:

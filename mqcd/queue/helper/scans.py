@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.errors import DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.queue.format.record import parse
 from mqcd.queue.helper import pipe, scanner
@@ -76,10 +76,7 @@ class Scans:
     async def run(
         self, request: Request, pause: Callable[[], Awaitable[None]] = next_turn
     ) -> AsyncGenerator[list[Recipient], None]:
-        """The recipients that match, a batch at a time, with a `pause` after each.
-
-        Raises StoreBusy, StoreDamaged, StoreUnavailable.
-        """
+        """The recipients that match, a batch at a time, a `pause` after each. Raises StoreUnavailable."""
         async with self._asked(request) as process:
             answer: object
             while isinstance(answer := await process.receive(), bytes):
@@ -120,9 +117,10 @@ class Scans:
 
 
 def _checked(answer: object) -> Any:
-    """The last answer of a process. Raises what went wrong there."""
-    if isinstance(answer, OSError):
-        raise StoreUnavailable(f"the queue could not be read: {answer}")
+    """The last answer of a process. Raises what went wrong there; StoreUnavailable for the queue's faults, so
+    that the server's parts have one error to wait out."""
+    if isinstance(answer, OSError | StoreBusy | StoreDamaged):
+        raise StoreUnavailable(f"the queue could not be read: {answer}") from answer
     if isinstance(answer, Exception):
         raise answer
     return answer

@@ -1,7 +1,7 @@
 """Looks into the whole queue, at nearly no cost to the loop: a process reads the files under a pin,
 as any other reader does (`mqcd.queue.helper.scans`). One content is looked at in this process.
 
-Raises StoreUnavailable, StoreBusy, StoreDamaged.
+Raises StoreUnavailable.
 """
 
 from __future__ import annotations

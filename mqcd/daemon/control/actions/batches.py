@@ -24,7 +24,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from mqcd.core.display import span
-from mqcd.core.errors import DecodeError, StoreBusy, StoreUnavailable
+from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Action, Area, Batch, Purged, Recipient, Settlement
 from mqcd.core.ports import Clock
 from mqcd.core.queueing.amendment import applies
@@ -234,7 +234,7 @@ class Batches:
         were changed again. Raises StoreUnavailable."""
         try:
             return await self._store.changed_by(batch.id, batch.at)
-        except (OSError, StoreBusy) as error:
+        except OSError as error:
             raise StoreUnavailable(f"what the batch has done cannot be counted: {error}") from error
 
     async def run(self) -> None:

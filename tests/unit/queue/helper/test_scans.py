@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.config.settings import JournalSettings
-from mqcd.core.errors import StoreBusy, StoreUnavailable
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.helper.pipe import Child
@@ -173,7 +173,7 @@ async def test_a_queue_that_has_moved_on_is_reported(big: Rig) -> None:
     manifest.write_bytes(listed + encode(Edit(end=tuple(names))))
     for name in names:
         (big.queue / name).rename(big.queue / f"{name}.away")
-    with pytest.raises(StoreBusy, match="try again"):
+    with pytest.raises(StoreUnavailable, match="try again"):
         async for _ in stream:
             pass
     manifest.write_bytes(listed)
