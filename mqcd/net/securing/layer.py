@@ -2,7 +2,8 @@
 
 To the transport it is a protocol, to the protocol above a transport. Nothing passes upwards or downwards
 before the handshake is done: what is written until then is dropped, for its reader is not known yet. The
-deadlines are those of the protocol above.
+deadlines are those of the protocol above. All that answers octets at once leaves in one write: the tickets of
+a session with its first reply, close_notify with its last.
 
 The loop's own `start_tls` is not used: octets that come while it begins reach the wrong end, and a session
 must not see any octet that came before the handshake (CVE-2011-0411).
@@ -19,9 +20,9 @@ from mqcd.net.dialer import reason_of
 from mqcd.net.securing.server import ListenerTls
 
 _RECORD = 16384
-"""Octets that one record holds at most (RFC 8446, 5.1)."""
+"""Octets that one record holds at most (RFC 8446, 5.1): a read takes a whole one."""
 _UNREAD = 1 << 20
-"""Octets that a client may leave unread while TLS itself adds to them."""
+"""Octets that a client may leave unread while TLS itself adds to them; replies pause long before."""
 
 
 class Upper(Protocol):
@@ -63,6 +64,7 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         self._exporter_secret = b""
         self._secure = False
         self._closed = False
+        self._receives = False
         transport.set_protocol(self)
 
     # Called by the event loop.
@@ -72,13 +74,19 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         if self._closed:
             return
         self._incoming.write(data)
+        self._receives = True
         try:
             if self._secure or self._handshake():
                 self._read()
         except ssl.SSLError as error:
             self._secure = False
-            self._flush()
             self._upper.insecure(reason_of(error))
+        self._receives = False
+        if not self._closed:
+            self._flush()
+            if self._transport.get_write_buffer_size() > _UNREAD:
+                # Answers to key updates (RFC 8446, 4.6.3): they cost the client nothing.
+                self._upper.insecure("TLS failed: key updates whose answers are not read")
 
     def eof_received(self) -> bool | None:
         """The client sends no more. Without a close_notify too: no command or message ends where TLS ends."""
@@ -106,7 +114,8 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         """Send octets, once the handshake is done."""
         if self._secure and not self._closed:
             self.connection.write(data)
-            self._flush()
+            if not self._receives:
+                self._flush()
 
     def close(self) -> None:
         """Send a close_notify behind what was written, and close."""
@@ -142,12 +151,8 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Of the connection; `ssl_object` and `exporter_secret` are those of TLS."""
-        match name:
-            case "ssl_object":
-                return self.connection
-            case "exporter_secret":
-                return self._exporter_secret
-        return self._transport.get_extra_info(name, default)
+        own = {"ssl_object": self.connection, "exporter_secret": self._exporter_secret}
+        return own[name] if name in own else self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
         """Octets that are not sent yet."""
@@ -161,7 +166,6 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
             return False
         finally:
             self._exporter_secret = self._tls.exporter_secret() or self._exporter_secret
-            self._flush()
         self._secure = True
         self._upper.secured()
         return True
@@ -171,17 +175,11 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         parts: list[bytes] = []
         ended = False
         try:
-            while not self._closed and not ended:
+            while self._incoming.pending and not self._closed and not ended:
                 parts.append(self.connection.read(_RECORD))
                 ended = not parts[-1]
         except ssl.SSLWantReadError:
             pass
-        if self._outgoing.pending:
-            # Answers to key updates (RFC 8446, 4.6.3): they cost the client nothing.
-            self._flush()
-            if self._transport.get_write_buffer_size() > _UNREAD:
-                self._upper.insecure("TLS failed: key updates whose answers are not read")
-                return
         if data := b"".join(parts):
             self._upper.data_received(data)
         if ended and not self._closed:

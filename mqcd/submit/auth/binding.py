@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
+from functools import lru_cache
 
 from mqcd.core.smtp.x509 import signature_algorithm
 
@@ -31,7 +32,6 @@ _HASHES = {
     "1.2.840.10045.4.3.3": "sha384",
     "1.2.840.10045.4.3.4": "sha512",
 }
-
 
 _EXPORTER = b"EXPORTER-Channel-Binding"
 _EXPORTED = 32
@@ -65,6 +65,7 @@ def _expand(secret: bytes, label: bytes, context: bytes, length: int, name: str)
     return hmac.digest(secret, info + b"\1", name)[:length]
 
 
+@lru_cache
 def server_end_point(certificate: bytes) -> bytes:
     """The binding of a certificate in DER; b"" where its signature has no hash that counts (Ed25519, PSS).
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from mqcd.net.securing.layer import TlsLayer
 from mqcd.net.securing.server import ListenerTls
-from tests.fakes.tls import HELLO, FakeConnection, FakeTls
+from tests.fakes.tls import HELLO, FakeConnection, FakeTls, inverted
 
 
 class Answering(FakeConnection):
@@ -27,16 +27,21 @@ class Unread:
     """A transport whose client reads nothing."""
 
     def __init__(self) -> None:
+        self.written: list[bytes] = []
         self.held = 0
 
     def set_protocol(self, protocol: object) -> None:
         return None
 
     def write(self, data: bytes) -> None:
+        self.written.append(data)
         self.held += len(data)
 
     def get_write_buffer_size(self) -> int:
         return self.held
+
+    def close(self) -> None:
+        self.written.append(b"closed")
 
 
 class Upper:
@@ -59,3 +64,20 @@ def test_answers_of_tls_that_are_not_read_end_the_connection() -> None:
         assert not upper.reasons
         layer.data_received(update)
     assert len(upper.reasons) == 1
+
+
+class Leaving(Upper):
+    """Answers, and closes."""
+
+    layer: TlsLayer
+
+    def data_received(self, data: bytes) -> None:
+        self.layer.write(b"221 " + data)
+        self.layer.close()
+
+
+def test_what_answers_octets_at_once_leaves_in_one_write() -> None:
+    transport, upper = Unread(), Leaving()
+    upper.layer = TlsLayer(cast("Any", transport), cast("Any", upper), cast("ListenerTls", FakeTls()))
+    upper.layer.data_received(HELLO + inverted(b"QUIT"))
+    assert transport.written == [HELLO + inverted(b"221 QUIT"), b"closed"]
