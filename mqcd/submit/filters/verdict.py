@@ -5,7 +5,7 @@ from __future__ import annotations
 from mqcd.core.errors import DecodeError
 from mqcd.core.smtp.reply import Reply, join_lines, parse_line
 from mqcd.core.value import value
-from mqcd.submit.esmtp.refusal import Reason
+from mqcd.submit.esmtp.refusal import DoorRefused
 from mqcd.submit.filters.envelope import Left
 
 
@@ -22,17 +22,7 @@ class Accepts:
     """Of DATA."""
 
 
-@value
-class Refuses:
-    """The command is undone, or the message refused."""
-
-    octets: bytes
-    reason: Reason
-    reply: Reply
-    """The meaning of `octets`."""
-
-
-Verdict = Accepts | Refuses
+Verdict = Accepts | DoorRefused
 
 
 def read_status(status: object) -> tuple[bytes, Reply]:

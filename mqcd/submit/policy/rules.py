@@ -102,18 +102,9 @@ class Rules:
         self.helo = f"250 {self.host}\r\n".encode()
         self.urgency = Urgency(settings, now)
         self._ehlo: dict[tuple[bool, bool], bytes] = {}
-        # RFC 6531, 3.1: a server that offers SMTPUTF8 has to offer 8BITMIME.
-        self._utf8 = settings.ext_8bitmime and settings.ext_smtputf8
-        offers: tuple[tuple[bool, Set[str]], ...] = (
-            (settings.ext_dsn, DSN_PARAMETERS),
-            (access is not None, {"AUTH"}),
-            (settings.ext_size, {"SIZE"}),
-            (settings.ext_8bitmime, {"BODY"}),
-            (self._utf8, {"SMTPUTF8"}),
-            (settings.submission, {KEY}),
-            (True, self.urgency.parameters),
-        )
-        self.parameters = frozenset(each for switched_on, names in offers if switched_on for each in names)
+        logins = frozenset() if access is None else {"AUTH"}
+        taken = (parameters for _, parameters in self._extensions())
+        self.parameters = frozenset(self.urgency.parameters.union(logins, *taken))
 
     def ehlo(self, channel: Channel) -> bytes:
         """The reply to EHLO of a client that is connected so."""
@@ -206,26 +197,32 @@ class Rules:
         lines[-1] = lines[-1].replace("250-", "250 ", 1)
         return ("\r\n".join(lines) + "\r\n").encode()
 
-    def _keywords(self, channel: Channel) -> list[str]:
+    def _extensions(self) -> list[tuple[str, Set[str]]]:
+        """What is offered over any channel: the line in the reply to EHLO, and the parameters of MAIL and
+        RCPT that are taken with it."""
         settings = self.settings
-        keywords = (
-            (settings.ext_pipelining, "PIPELINING"),
-            (settings.ext_size, f"SIZE {settings.maxmsgsize}"),
-            (settings.ext_8bitmime, "8BITMIME"),
-            (self._utf8, "SMTPUTF8"),
-            (settings.ext_dsn, "DSN"),
-            (self.chunking, "CHUNKING"),
-            (self.etrn, "ETRN"),
-            (self.atrn, "ATRN"),
-            (settings.submission, KEY),
-            (self.starttls(channel), "STARTTLS"),
-            # Behind it: gsasl overlooks STARTTLS in the last line.
-            (True, "ENHANCEDSTATUSCODES"),
+        extensions: tuple[tuple[bool, str, Set[str]], ...] = (
+            (settings.ext_pipelining, "PIPELINING", frozenset()),
+            (settings.ext_size, f"SIZE {settings.maxmsgsize}", {"SIZE"}),
+            (settings.ext_8bitmime, "8BITMIME", {"BODY"}),
+            # RFC 6531, 3.1: a server that offers SMTPUTF8 has to offer 8BITMIME.
+            (settings.ext_8bitmime and settings.ext_smtputf8, "SMTPUTF8", {"SMTPUTF8"}),
+            (settings.ext_dsn, "DSN", DSN_PARAMETERS),
+            (self.chunking, "CHUNKING", frozenset()),
+            (self.etrn, "ETRN", frozenset()),
+            (self.atrn, "ATRN", frozenset()),
+            (settings.submission, KEY, {KEY}),
         )
+        return [(keyword, parameters) for offered, keyword, parameters in extensions if offered]
+
+    def _keywords(self, channel: Channel) -> list[str]:
+        keywords = [keyword for keyword, _ in self._extensions()]
+        if self.starttls(channel):
+            keywords.append("STARTTLS")
         access = None if self.locked(channel) else self.access
         logins = [] if access is None else access.keywords(channel)
-        standing = [keyword for switched_on, keyword in keywords if switched_on]
-        return [*standing, *self.urgency.keywords(), *logins]
+        # STARTTLS in the last line is overlooked by gsasl.
+        return [*keywords, "ENHANCEDSTATUSCODES", *self.urgency.keywords(), *logins]
 
 
 class Rulebook:

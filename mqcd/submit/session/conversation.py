@@ -4,8 +4,15 @@
 for what the table does not have. A refusal is reported to `refused`, with its reason. Bad commands (not
 known, malformed, out of order) count towards maxbadreqs; refused addresses do not, nor do commands that a
 pipelining client sent before it could know that its MAIL was refused (RFC 2920, 3.1): that is state REFUSED.
-Recipients that are refused for good count by themselves: more than MAX_REFUSED over one connection end it,
-since only guessing has so many.
+Recipients that are refused for good count by themselves, since only guessing has many.
+
+| a refusal by | counts towards | delay |
+|---|---|---|
+| `refuse` | | |
+| `bad`: the command | maxbadreqs | delay_badreq |
+| `turn_down`: a recipient, for good | MAX_REFUSED | delay_badrecip |
+| `turn_down`: a recipient, for now | | delay_badrecip |
+| `_close` | ends the connection | |
 
 Before the reply to a command is given the session does what it waits for, one after the other (`waits`);
 questions come first:

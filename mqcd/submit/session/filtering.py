@@ -4,13 +4,13 @@ A hook is called once the door itself takes the command; its reply stands in the
 MISSING means the door's. For each command and message: `_offer` sets up session and envelope as aiosmtpd
 does, `_judge` calls the hook and returns its `Verdict`, and `_apply` alone brings that into the dialogue:
 
-| verdict of | `Accepts` | with nothing left | `Refuses` |
+| verdict of | `Accepts` | with nothing left | `DoorRefused` |
 |---|---|---|---|
 | EHLO, HELO | the name is the hook's | the name is forgotten | the same; `Dialogue.retract` |
 | MAIL | the sender is the hook's | the message is dropped | the same; `Dialogue.retract` |
 | RCPT | sender and recipients are the hook's | | the recipient is taken back; `Dialogue.retract` |
 | RSET, NOOP, VRFY, QUIT | the same, of a message begun | | the command has been done; it counts as refused |
-| DATA | the same, and the content | | DoorRefused: `session.intake` refuses the message |
+| DATA | the same, and the content | | raised: `session.intake` refuses the message |
 
 Differences from aiosmtpd, all on the side of losing and leaking nothing:
 
@@ -40,12 +40,11 @@ from aiosmtpd.smtp import MISSING, Envelope, LoginPassword, Session
 from mqcd.core.address import parse_path
 from mqcd.core.errors import DecodeError
 from mqcd.core.ports import Clock
-from mqcd.core.smtp.reply import Reply
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.esmtp.replies import FAULT
 from mqcd.submit.filters.envelope import NULL, HookEnvelope, Left
 from mqcd.submit.filters.handlers import CALLED, Handler
-from mqcd.submit.filters.verdict import Accepts, Refuses, Verdict, read_status
+from mqcd.submit.filters.verdict import Accepts, Verdict, read_status
 from mqcd.submit.message.received import clean_helo
 from mqcd.submit.session.connections import client_address
 from mqcd.submit.session.dialogue import Dialogue
@@ -138,8 +137,8 @@ class Filter:
         """Content and reply (b"" = the door's own) after `handle_DATA`. Raises DoorRefused."""
         self._server.envelope.content = self._server.envelope.original_content = content
         verdict = await self._judge("DATA", (), b"")
-        if isinstance(verdict, Refuses):
-            raise DoorRefused(verdict.reason, verdict.reply, verdict.octets)
+        if isinstance(verdict, DoorRefused):
+            raise verdict
         return verdict.content, self._apply("DATA", verdict)
 
     def sent(self) -> None:
@@ -181,10 +180,9 @@ class Filter:
             octets = b"".join(each for each in self._server.pushed if each[:3] == octets[:3]) + octets
             if answer.code < 300:
                 return self._accepts(verb, octets)
-            return Refuses(octets=octets, reason=Reason.FILTER, reply=answer)
+            return DoorRefused(Reason.FILTER, answer, octets)
         except Exception as error:
-            octets, answer = await self._explain(verb, error)
-            return Refuses(octets=octets, reason=Reason.FAULT, reply=answer)
+            return await self._explain(verb, error)
 
     async def _call(self, verb: str, arguments: tuple[Any, ...], reply: bytes) -> Any:
         """The hook's return value; MISSING where there is no hook."""
@@ -197,15 +195,15 @@ class Filter:
             login: Any = LoginPassword(self._dialogue.user.encode(), b"")
             session.auth_data = login
         server.pushed.clear()
-        if verb != "EHLO":
-            return await self._run(verb, hook(server, session, server.envelope, *arguments))
-        planned = [f"250-{line[4:]}" for line in reply.decode().splitlines()]
-        if self._handler.plans_ehlo:
-            arguments = *arguments, [*planned, "250 HELP"]
-            lines = await self._run(verb, hook(server, session, server.envelope, *arguments))
-            return lines if lines is MISSING else "\r\n".join(lines)
-        server.pushed += [f"{line}\r\n".encode() for line in planned]
-        return await self._run(verb, hook(server, session, server.envelope, *arguments))
+        listed = verb == "EHLO" and self._handler.plans_ehlo
+        if verb == "EHLO":
+            planned = [f"250-{line[4:]}" for line in reply.decode().splitlines()]
+            if listed:
+                arguments = *arguments, [*planned, "250 HELP"]
+            else:
+                server.pushed += [f"{line}\r\n".encode() for line in planned]
+        status = await self._run(verb, hook(server, session, server.envelope, *arguments))
+        return "\r\n".join(status) if listed and status is not MISSING else status
 
     async def _run(self, name: str, hook: Awaitable[Any]) -> Any:
         """Its result; meanwhile `hangs` watches it. Raises RuntimeError where it alone is cancelled."""
@@ -249,8 +247,8 @@ class Filter:
             raise DecodeError("the filter left no recipient")
         return Accepts(octets=octets, left=left, content=hooked.content())
 
-    async def _explain(self, verb: str, error: Exception) -> tuple[bytes, Reply]:
-        """Log a hook's failure; the reply to it."""
+    async def _explain(self, verb: str, error: Exception) -> DoorRefused:
+        """Log a hook's failure; what it comes to."""
         log.error("filter failed in handle_%s", verb, exc_info=error, extra=self._extra)
         handle = getattr(self._handler.instance, "handle_exception", None)
         if handle is not None:
@@ -264,15 +262,15 @@ class Filter:
                 log.exception("filter failed in handle_exception", extra=self._extra)
             else:
                 if reply.code >= 400:
-                    return octets, reply
-        return FAULT.encode(), FAULT
+                    return DoorRefused(Reason.FAULT, reply, octets)
+        return DoorRefused(Reason.FAULT, FAULT)
 
     # ------------------------------------------------------------ what becomes of it
 
     def _apply(self, verb: str, verdict: Verdict) -> bytes:
         """Bring a verdict into the dialogue; the reply's octets."""
         dialogue = self._dialogue
-        if isinstance(verdict, Refuses):
+        if isinstance(verdict, DoorRefused):
             self._hooked.take_back()
             if verb in _NAMES:
                 self._server.session.host_name = None

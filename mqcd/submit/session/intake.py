@@ -31,14 +31,13 @@ from mqcd.core.smtp.marks import Marks, marks_of
 from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.esmtp.replies import FAULT
-from mqcd.submit.esmtp.transaction import Transaction
 from mqcd.submit.filters.handlers import FilterKey, Handler
 from mqcd.submit.message.completing import missing_fields
 from mqcd.submit.message.received import DateCache, local_header, protocol, received_header
 from mqcd.submit.message.zoning import MAX_SECTION, Zoning, fields_of
 from mqcd.submit.policy.load import Load
 from mqcd.submit.policy.quotas import Use
-from mqcd.submit.policy.rules import Rulebook, Rules
+from mqcd.submit.policy.rules import Rulebook
 from mqcd.submit.session import keying
 from mqcd.submit.session.desk import Desk
 from mqcd.submit.session.dialogue import Dialogue
@@ -81,11 +80,10 @@ async def take_message(
     Raises ConnectFailed when the client leaves, Interrupted when the session is ended, Abandoned: nothing is
     kept of the message then. Any other failure is a reply.
     """
-    rules = dialogue.rules
-    settings = rules.settings
+    settings = dialogue.rules.settings
     stream = Stream(source, settings.maxmsgsize, settings.maxhops, settings.maxline)
     try:
-        return await _accept(intake, rules, dialogue, stream, filtering)
+        return await _accept(intake, dialogue, stream, filtering)
     except (ConnectFailed, Interrupted, Abandoned):
         raise
     except Exception as error:
@@ -95,9 +93,7 @@ async def take_message(
         return refused.octets
 
 
-async def _accept(
-    intake: Intake, rules: Rules, dialogue: Dialogue, stream: Stream, filtering: Filter | None
-) -> bytes:
+async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering: Filter | None) -> bytes:
     """Receive, prepare, commit: the message is nowhere until the last; the reply's octets.
 
     The filter comes first, because it may rewrite the message or discard it.
@@ -106,8 +102,8 @@ async def _accept(
     if not dialogue.begun.recipients and replied:
         log.info("message discarded by the filter", extra={"session": dialogue.session})
         return replied
-    with Use(rules.quotas) as use:
-        submission = await _prepare(intake, rules, dialogue, stream, content, key, use)
+    with Use(dialogue.rules.quotas) as use:
+        submission = await _prepare(intake, dialogue, stream, content, key, use)
         spid = await _commit(intake, dialogue, submission)
         if spid == submission.envelope.spid:
             # Of a large message only now the size is known; a repeat is no message.
@@ -130,20 +126,15 @@ async def _receive(
 
 
 async def _prepare(
-    intake: Intake,
-    rules: Rules,
-    dialogue: Dialogue,
-    stream: Stream,
-    content: bytes | None,
-    key: Key | None,
-    use: Use,
+    intake: Intake, dialogue: Dialogue, stream: Stream, content: bytes | None, key: Key | None, use: Use
 ) -> Submission:
     """What goes into the queue. Raises DoorRefused, and what a stream raises.
 
     In this order: the header section says zone, tenant and quotas; only a message that no quota refuses gets
     a SPID; what is put before the content names the SPID.
     """
-    transaction, tenancy = dialogue.begun, rules.tenancy
+    transaction, rules = dialogue.begun, dialogue.rules
+    tenancy = rules.tenancy
     head = b""
     if intake.zoning or rules.settings.submission or tenancy.header:
         head = content if content is not None else await stream.head(MAX_SECTION)
@@ -159,7 +150,7 @@ async def _prepare(
     if rules.settings.submission:
         made = f"{now}.{format_spid(spid)}@{rules.host}"
         added = missing_fields(head, date=intake.dates.text(now), message_id=made)
-    before = _header(intake, rules, dialogue, transaction, spid, now) + added
+    before = _header(intake, dialogue, spid, now) + added
     marks = marks_of(content if content is not None else stream.first)
     if not marks.message_id and added:
         marks = marks._replace(message_id=marks_of(added).message_id)
@@ -232,9 +223,9 @@ def _use_quotas(use: Use, dialogue: Dialogue, named: Sequence[str], content: byt
         raise DoorRefused(*refused)
 
 
-def _header(
-    intake: Intake, rules: Rules, dialogue: Dialogue, transaction: Transaction, spid: int, now: int
-) -> bytes:
+def _header(intake: Intake, dialogue: Dialogue, spid: int, now: int) -> bytes:
+    """The Received header."""
+    rules, transaction = dialogue.rules, dialogue.begun
     if rules.settings.omitreceivedheader:
         return b""
     recipients = transaction.recipients
