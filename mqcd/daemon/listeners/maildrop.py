@@ -6,10 +6,10 @@
 * What is no letter, or is refused, is moved to `maildrop.bad` beside it, with a line in the log: it is not
   read again, and not lost. Only regular files with one name are read: a link could be anybody's file.
 * A file is removed once its message is durable, and not taken twice: before the commit it is renamed,
-  durably, to carry the message's SPID. A start looks for such files before it delivers: if the queue has
-  the SPID, the file is removed, else it is taken again. So a message is sent twice only where it was
-  accepted, delivered to all its recipients, and the server killed, before the file's removal was durable;
-  ADR 30.
+  durably, to carry the message's SPID. A start looks for such files before it delivers, and a look that
+  comes after a failure: if the queue has the SPID, the file is removed, else it is taken again. While the
+  queue cannot say, the file stays as it is. So a message is sent twice only where it was accepted,
+  delivered to all its recipients, and the server killed, before the file's removal was durable; ADR 30.
 
 Failures: ConfigError from `make`; a directory that cannot be read is logged, and looked at again.
 """
@@ -31,7 +31,7 @@ from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk, describe
 from mqcd.net.credentials import user_name
-from mqcd.sendmail.exchange import SECONDS, Busy, Refused, Taken, submit
+from mqcd.sendmail.exchange import Busy, Refused, Taken, submit
 from mqcd.sendmail.letter import Letter
 from mqcd.sendmail.maildrop import MAX_ENVELOPE, MODE, SUFFIX, TEMP, decode
 from mqcd.submit.esmtp.caller import Caller
@@ -40,6 +40,8 @@ log = logging.getLogger("mqcd.daemon")
 
 LOOK_MS = 2_000
 LATER_MS = 10_000
+_TRIES = 6
+"""How often a start asks the queue for files that were being taken, before it delivers without an answer."""
 _OLD_MS = 86_400_000
 """Age at which what a killed program has begun to write is removed."""
 _MARKED = re.compile(rf"(.+{re.escape(SUFFIX)})\.([0-9A-F]{{16}})")
@@ -159,23 +161,38 @@ class Maildrop:
         self._clock = clock
         self._most = most
         self._stop = asyncio.Event()
+        self._undecided = False
+        """Whether there may be files that carry a SPID."""
         self._stuck: set[str] = set()
         """Names that could not be moved away, and are passed over."""
 
     async def recover(self) -> None:
         """Decide on the files that were being taken when the last run ended."""
+        for _ in range(_TRIES):
+            await self._decide_all()
+            if not self._undecided:
+                return
+            await self._clock.sleep(LATER_MS)
+
+    async def _decide_all(self) -> None:
+        """Decide on each file that carries a SPID, as far as the queue can be asked."""
+        self._undecided = True
         try:
             for name, spid in await asyncio.to_thread(self.files.marked):
-                await self._decide(name, spid)
+                if name not in self._stuck:
+                    await self._decide(name, spid)
         except OSError as error:
             log.warning("the maildrop: %s", describe(error))
+        except StoreUnavailable as error:
+            log.warning(
+                "the maildrop: not known whether files were taken, the queue is asked again: %s", error
+            )
+        else:
+            self._undecided = False
 
     async def _decide(self, name: str, spid: int) -> None:
-        try:
-            queued = [each async for each in self._store.scan(Selection(spid=spid, limit=1))]
-        except StoreUnavailable as error:
-            log.warning("the maildrop: not known whether %s was taken: %s", name, error)
-            queued = []
+        """Raises OSError, StoreUnavailable."""
+        queued = [each async for each in self._store.scan(Selection(spid=spid, limit=1))]
         if queued:
             await asyncio.to_thread(self.files.remove, name)
             return
@@ -185,14 +202,15 @@ class Maildrop:
     async def run(self) -> None:
         """Take what comes until `stop`."""
         while not self._stop.is_set():
-            wait = LOOK_MS
+            if self._undecided:
+                await self._decide_all()
             try:
-                if not await self._take_all():
-                    wait = LATER_MS
+                done = await self._take_all()
             except OSError as error:
                 log.warning("the maildrop: %s", describe(error))
-                wait = LATER_MS
-            await self._sleep(wait)
+                done = False
+            self._undecided |= not done
+            await self._sleep(LATER_MS if self._undecided else LOOK_MS)
 
     def stop(self) -> None:
         """Let `run` return, after the file under way."""
@@ -224,13 +242,11 @@ class Maildrop:
             await self._put_aside(name, str(error))
             return True
         user = await asyncio.to_thread(user_name, uid)
-        spids: list[int] = []
         now = name
 
         async def claim(spid: int) -> None:
             nonlocal now
             now = await asyncio.to_thread(self.files.mark, name, spid)
-            spids.append(spid)
 
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
@@ -241,13 +257,11 @@ class Maildrop:
             await self._put_aside(now, f"refused to {user}: {error}")
         except Busy as error:
             log.info("the maildrop waits: %s", error)
-            if spids:
+            if now != name:
                 await asyncio.to_thread(self.files.unmark, now)
             return False
         except OSError as error:
             log.warning("the maildrop: %s: %s", name, describe(error))
-            if spids and not self._stop.is_set():
-                await self._decide(now, spids[0])
             return False
         else:
             await self._finish(now, taken)
@@ -275,6 +289,6 @@ class Maildrop:
 
 
 def _submit(connection: socket.socket, letter: Letter, user: str) -> Taken:
+    # No time limit: a commit that hangs may yet become durable, and the session ends with its outcome.
     with connection:
-        connection.settimeout(SECONDS)
         return submit(connection, letter, user)

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.reply import Reply
 from mqcd.daemon.listeners.maildrop import LATER_MS, LOOK_MS, Maildrop
 from mqcd.net.credentials import user_name
+from mqcd.sendmail.exchange import Busy, Taken
 from mqcd.sendmail.letter import Letter
 from mqcd.sendmail.maildrop import drop
 from mqcd.submit import Door
@@ -39,6 +40,15 @@ class Store(MemoryStore):
     failure: Exception | None = None
     cut = False
     committed = 0
+    unreadable = 0
+    """How many scans fail."""
+
+    async def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
+        if self.unreadable:
+            self.unreadable -= 1
+            raise StoreUnavailable("it is tidied")
+        async for each in super().scan(selection):
+            yield each
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         if self.failure is not None:
@@ -268,6 +278,53 @@ async def test_a_crash_between_commit_and_removal_takes_nothing_twice(tmp_path: 
         post.store.cut = False
         await post.maildrop.recover()
         assert (post.store.committed, post.names()) == (1, [])
+
+
+async def test_a_start_asks_a_queue_again_that_cannot_be_read(tmp_path: Path) -> None:
+    post = Post(tmp_path)
+    post.store.cut = True
+    async with open_post(post):
+        name = post.leave().name
+        await post.maildrop._take(name)
+        post.store.unreadable = 1
+        start = asyncio.ensure_future(post.maildrop.recover())
+        await post.pauses.begun()
+        assert post.names() != [name]
+        post.pauses.advance(LATER_MS)
+        await start
+        assert (post.store.committed, post.names()) == (1, [])
+
+
+async def test_a_session_that_breaks_behind_its_commit_is_not_repeated(tmp_path: Path) -> None:
+    post = Post(tmp_path)
+    async with open_post(post):
+        post.leave()
+        post.store.cut, post.store.unreadable = True, 1
+        running = asyncio.ensure_future(post.maildrop.run())
+        for _ in range(2):
+            await post.pauses.begun()
+            assert [name.endswith(".mail") for name in post.names()] == [False]
+            post.store.cut = False
+            post.pauses.advance(LATER_MS)
+        await post.pauses.begun()
+        assert (post.store.committed, post.names()) == (1, [])
+        post.maildrop.stop()
+        await running
+
+
+async def test_a_commit_that_hangs_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its outcome alone says whether the file is to be taken again."""
+    limits: list[float | None] = []
+
+    def submit(connection: socket.socket, _letter: Letter, _user: str) -> Taken:
+        limits.append(connection.gettimeout())
+        raise Busy("later")
+
+    monkeypatch.setattr("mqcd.daemon.listeners.maildrop.submit", submit)
+    async with open_post(Post(tmp_path)) as post:
+        post.leave()
+        await once(post)
+    assert limits == [None]
 
 
 async def test_a_crash_before_the_commit_loses_nothing(tmp_path: Path) -> None:
