@@ -25,7 +25,7 @@ from mqcd.deliver.lanes.passing import NOBODY, Passing, Skip
 from mqcd.deliver.lanes.rates import Limit, Scope
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.slots import Slots
-from mqcd.deliver.lanes.throttling import Alarms, Throttle
+from mqcd.deliver.lanes.throttling import Throttle
 from mqcd.deliver.lanes.turns import Turns
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.routing.policy import Hop, Policy, hop
@@ -43,7 +43,7 @@ HEALTHY = [f"h{number}.example" for number in range(20)]
 class FifoEntering(Entering):
     """All that comes waits in one line."""
 
-    def __init__(self, bounds: Bounds, parts: tuple[Turns, Alarms, Throttle, Passing, Slots]) -> None:
+    def __init__(self, bounds: Bounds, parts: tuple[Turns, Throttle, Passing, Slots]) -> None:
         super().__init__(bounds, {}, *parts)
         self.waiting: deque[tuple[Lane, Recipient]] = deque()
 
@@ -63,7 +63,7 @@ class Fifo(LaneTable):
     def __init__(self, bounds: Bounds) -> None:
         super().__init__(bounds)
         self._most = bounds.maxconnections
-        parts = self._turns, self._alarms, self._throttle, self.passing, self.slots
+        parts = self._turns, self._throttle, self.passing, self.slots
         self.entering = entering = FifoEntering(bounds, parts)
         self._waiting = entering.waiting
         self.connections = 0

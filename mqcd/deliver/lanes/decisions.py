@@ -76,7 +76,7 @@ class After:
     """The record of a lane after an attempt has ended, and the event for its condition."""
 
     event: Event | None
-    """None = it says nothing of the destination."""
+    """None = its condition stays."""
     window: Window
     breaks: int
     suspension: Suspension
@@ -135,17 +135,16 @@ def must_close(lane: Lane, slots: Slots) -> bool:
     return lane.suspended or slots.others_wait(lane)
 
 
-def passed(lane: Lane, feedback: Feedback, queuecache: int, now: int, *, quick: bool) -> After | None:
+def passed(lane: Lane, feedback: Feedback, quick: bool, queuecache: int, now: int) -> After | None:
     """After a transaction that ran to its end; `quick`: at the pace of the server's best. None = nothing
     changes, as with most."""
-    top = lane.top(queuecache)
-    window = lane.window.after(feedback, quick=quick, connections=lane.connections, top=top, now=now)
-    share = lane.share
+    window = lane.window.after(feedback, quick, lane.connections, lane.top(queuecache), now)
+    event, share = None, lane.share
     if lane.condition is not _KNOWN_OPEN:
-        share = share.lifted()
+        event, share = Event.PASS, share.lifted()
     elif window is lane.window and not lane.breaks:
         return None
-    return After(event=Event.PASS, window=window, breaks=0, suspension=NOT_SUSPENDED, share=share)
+    return After(event=event, window=window, breaks=0, suspension=NOT_SUSPENDED, share=share)
 
 
 def failed(lane: Lane, reply: Reply, now: int) -> After:
@@ -198,7 +197,7 @@ def reliefs(lanes: Iterable[Lane], queuecache: int, now: int) -> list[tuple[Lane
     found: list[tuple[Lane, Share]] = []
     for lane in waiting:
         held = lane.queue.waiting
-        waited = now - lane.queue.jobs.since
+        waited = now - lane.queue.longest_since
         if held <= most or (waited < SLOW_MS and now - lane.moved < STUCK_MS):
             continue
         # What stays should last until the rest comes back, at the speed seen so far.

@@ -26,7 +26,7 @@ from mqcd.deliver.lanes.outside import Share
 from mqcd.deliver.lanes.passing import Passing, Skip
 from mqcd.deliver.lanes.slots import Slots
 from mqcd.deliver.lanes.tenants import Places, Shares
-from mqcd.deliver.lanes.throttling import Alarms, Throttle
+from mqcd.deliver.lanes.throttling import Throttle
 from mqcd.deliver.lanes.turns import Turns
 from mqcd.deliver.routing.policy import Hop
 
@@ -39,7 +39,6 @@ class Entering:
         bounds: Bounds,
         lanes: dict[str, Lane],
         turns: Turns,
-        alarms: Alarms,
         throttle: Throttle,
         passing: Passing,
         slots: Slots,
@@ -48,7 +47,6 @@ class Entering:
         self._bounds = bounds
         self._lanes = lanes
         self._turns = turns
-        self._alarms = alarms
         self._throttle = throttle
         self._passing = passing
         self._slots = slots
@@ -91,10 +89,12 @@ class Entering:
         self, recipient: Recipient, domain: str, hop: Hop, now: int, content: bytes | None = None
     ) -> Give | None:
         """Put a claimed recipient into its lane; a Give when it has to wait outside."""
-        lane = self._lane(hop, now)
+        lane = self._lanes.get(hop.key)
+        if lane is None or lane.hop is not hop:
+            lane = self._lane_by(hop, lane, now)
         if hop.sole:
             self._passing.belongs(domain, lane)
-        job = Job(hop, [recipient], now, content=content)
+        job = Job(hop, [recipient], now, content)
         if not is_free(lane, self._throttle.senders):
             job.limit = self._throttle.of_sender(recipient)
             most = self._bounds.queuecache
@@ -102,8 +102,6 @@ class Entering:
             if give := self._keep_outside(lane, job, now):
                 return give
         self._line_up(lane, job, now)
-        if lane.suspended:
-            self._alarms.probe(lane)
         if lane.idle or lane.connections < lane.most_connections(self._bounds.queuecache, now):
             self._turns.push(lane)
         return None
@@ -142,18 +140,17 @@ class Entering:
 
     # ------------------------------------------------------------ inside
 
-    def _lane(self, hop: Hop, now: int) -> Lane:
-        """The lane of a hop, by the hop's policy."""
-        lane = self._lanes.get(hop.key)
+    def _lane_by(self, hop: Hop, lane: Lane | None, now: int) -> Lane:
+        """A new lane, or one that goes by another policy from now on."""
         if lane is None:
             lane = self._lanes[hop.key] = Lane(hop, share=Share(self._new_share))
             if zone := hop.policy.zone:
                 lane.queue.turns = self._turns.zone(zone).turns
             self._throttle.limit_lane(lane, now)
-        elif lane.hop is not hop:
-            policy, lane.hop = lane.hop.policy, hop
-            if policy is not hop.policy:
-                self._throttle.limit_lane(lane, now)
+            return lane
+        policy, lane.hop = lane.hop.policy, hop
+        if policy is not hop.policy:
+            self._throttle.limit_lane(lane, now)
         return lane
 
     @property
@@ -182,12 +179,12 @@ class Entering:
 
     def _line_up(self, lane: Lane, job: Job, now: int) -> None:
         """Its recipient goes to the job of its message that has room, else in this one to its turn."""
-        most, [recipient] = self._bounds.maxrecips, job.recipients
-        several = bool(recipient.envelope.spid & 1)
-        if several and lane.queue.join(recipient, job.hop, most):
+        queue, most, [recipient] = lane.queue, self._bounds.maxrecips, job.recipients
+        several = recipient.envelope.spid & 1
+        if several and queue.join(recipient, job.hop, most):
             return
         self._count += 1
-        if not lane.queue.waiting:
+        if not queue.waiting:
             lane.moved = max(lane.moved, now)
-        job.order = lane.queue.turns.next(recipient.envelope.tenant), self._count
-        lane.queue.append(job, joinable=several and most != 1 and not lane.suspended)
+        job.order = queue.turns.next(recipient.envelope.tenant), self._count
+        queue.append(job, bool(several) and most != 1 and not lane.suspended)

@@ -6,15 +6,11 @@ milliseconds.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
-
-_NEVER = 1 << 63
-"""Later than any time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +32,9 @@ class Gauges:
 def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Container[str]) -> Gauges:
     """The figures of all lanes, with separate ones for the destinations in `sites`."""
     used = 0
-    connections: Counter[str] = Counter()
-    site_connections: Counter[str] = Counter()
-    waiting: Counter[str] = Counter()
+    connections: dict[str, int] = {}
+    site_connections: dict[str, int] = {}
+    waiting: dict[str, int] = {}
     oldest: dict[str, int] = {}
     for lane in lanes:
         queue = lane.queue
@@ -49,20 +45,21 @@ def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Co
         name = lane.hop.destination.name
         site = name if name in sites else ""
         if lane.connections:
-            connections[lane.hop.policy.zone] += lane.connections
-            site_connections[site] += lane.connections
+            zone = lane.hop.policy.zone
+            connections[zone] = connections.get(zone, 0) + lane.connections
+            site_connections[site] = site_connections.get(site, 0) + lane.connections
         if waits:
-            waiting[site] += waits
-        if row := queue.jobs.row:
+            waiting[site] = waiting.get(site, 0) + waits
+        if row := queue.row:
             first = row[0].recipients
             received = first[0].envelope.received
             if queue.waiting > len(first):
-                received = min([job.recipients[0].envelope.received for job in queue.jobs])
-            if received < oldest.get(name, _NEVER):
+                received = min([job.recipients[0].envelope.received for job in queue])
+            if received < oldest.setdefault(name, received):
                 oldest[name] = received
     for job, _ in under_way:
         name, received = job.hop.destination.name, job.recipients[0].envelope.received
-        if received < oldest.get(name, _NEVER):
+        if received < oldest.setdefault(name, received):
             oldest[name] = received
     return Gauges(
         lanes=used,

@@ -30,6 +30,8 @@ class Job:
     recipients: list[Recipient]
     since: int
     """When it came into its lane."""
+    content: bytes | None = None
+    """Its message's octets, where the store had them at hand."""
     begun: bool = False
     """The store has recorded the begin of the attempt."""
     order: tuple[int, int] = (0, 0)
@@ -40,8 +42,6 @@ class Job:
     """It came in although others have to wait outside, since its tenant holds next to nothing."""
     paid: bool = False
     """Its limits have been charged."""
-    content: bytes | None = None
-    """Its message's octets, where the store had them at hand."""
 
     @property
     def priority(self) -> int:
@@ -53,121 +53,48 @@ class Job:
         return replace(self, recipients=recipients)
 
 
-class Ranks:
-    """Jobs by priority: the row of the one whose turn it is, and those of others, which most lanes lack."""
-
-    __slots__ = ("_others", "_priority", "_turns", "row")
-
-    def __init__(self) -> None:
-        self.row: deque[Job] = deque()
-        """Those of the priority whose turn it is, the first job first; empty only where there are none."""
-        self._priority = 0
-        """Its priority."""
-        self._others: dict[int, deque[Job]] = {}
-        """By priority, those of all others; none is empty."""
-        self._turns = 0
-        """How many have gone to the highest priority in a row while a lower one waited."""
-
-    def __bool__(self) -> bool:
-        return bool(self.row)
-
-    def __iter__(self) -> Iterator[Job]:
-        """The first job first, then by priority and arrival."""
-        return chain.from_iterable(self._order())
-
-    @property
-    def since(self) -> int:
-        """When the job came that has waited longest of the first ones of all priorities. Raises IndexError
-        where there is none."""
-        since = self.row[0].since
-        return min([since, *(row[0].since for row in self._others.values())]) if self._others else since
-
-    @property
-    def first(self) -> Job:
-        """The job whose turn it is. Raises IndexError where there is none."""
-        return self.row[0]
-
-    def append(self, job: Job) -> None:
-        """A new job."""
-        priority = job.recipients[0].envelope.priority
-        row = self.row if priority == self._priority else self._others.get(priority)
-        if row is None:
-            self._others[priority] = deque((job,))
-            self._choose()
-        elif not row or job.order > row[-1].order:
-            row.append(job)
-        else:
-            row.insert(bisect_right(row, job.order, key=_order), job)
-
-    def put_back(self, job: Job) -> None:
-        """A job that was taken, before the others of its priority."""
-        priority = job.recipients[0].envelope.priority
-        row = self.row if priority == self._priority else self._others.setdefault(priority, deque())
-        row.appendleft(job)
-        self._choose()
-
-    def take(self) -> Job:
-        """The first job, out of the queue now. Raises IndexError where there is none."""
-        job = self.row.popleft()
-        if self._others:
-            self._turns = self._turns + 1 if self._priority > max(self._others) else 0
-            self._choose()
-        else:
-            self._turns = 0
-        return job
-
-    def take_last(self) -> Job:
-        """The job that would go last. Raises IndexError where there is none."""
-        job = self._order()[-1].pop()
-        self._choose()
-        return job
-
-    def remove(self, job: Job) -> None:
-        """Take out a job that waits."""
-        next(row for row in self._order() if job in row).remove(job)
-        self._choose()
-
-    def _order(self) -> list[deque[Job]]:
-        """The rows in the order in which they go now."""
-        return [self.row, *(self._others[priority] for priority in sorted(self._others, reverse=True))]
-
-    def _choose(self) -> None:
-        """Drop the row that has become empty, and give one its turn."""
-        if not self._others:
-            return
-        rows = {self._priority: self.row, **self._others}
-        rows = {priority: row for priority, row in rows.items() if row}
-        chosen = highest = max(rows)
-        if self._turns >= LOWER_TURN - 1 and len(rows) > 1:
-            chosen = min(rows.keys() - {highest}, key=lambda priority: rows[priority][0].order)
-        self._priority, self.row = chosen, rows.pop(chosen)
-        self._others = rows
-
-
-def _order(job: Job) -> tuple[int, int]:
-    return job.order
-
-
 @dataclass(slots=True, eq=False)
 class JobQueue:
-    """The waiting jobs of a lane. Each limit on a job counts its recipients while they wait: `Limit.held` is
-    changed here alone."""
+    """The waiting jobs of a lane, in a row for each priority that they have: mostly one. Each limit on a job
+    counts its recipients while they wait: `Limit.held` is changed here alone."""
 
-    jobs: Ranks = field(default_factory=Ranks)
+    row: deque[Job] = field(default_factory=deque)
+    """Those of the priority whose turn it is, the first job first; empty only where none waits."""
     waiting: int = 0
-    """Recipients in `jobs`."""
+    """Recipients of the jobs that wait."""
     since: int = 0
     """No job that waits came before; kept so that a look at ten thousand lanes need not visit their jobs."""
     few: int = 0
     """Recipients of jobs that are `few`."""
     aside: int = 0
-    """Recipients that wait for their sender's tokens, out of `jobs` meanwhile."""
+    """Recipients that wait for their sender's tokens, out of line meanwhile."""
     turns: TurnOrder = field(default_factory=TurnOrder)
     """The lane's, or those of its named zone."""
     limits: tuple[Limit, ...] = ()
     """Those of the lane and of its zone."""
     _joinable: dict[int, Job] = field(default_factory=dict)
     """By SPID: the job that takes further recipients of that message."""
+    _priority: int = 0
+    """That of `row`."""
+    _others: dict[int, deque[Job]] = field(default_factory=dict)
+    """By priority, the rows of all others, which most lanes lack; none is empty."""
+    _urgent: int = 0
+    """How many turns have gone to the highest priority in a row while a lower one waited."""
+
+    def __iter__(self) -> Iterator[Job]:
+        """The first job first, then by priority and arrival."""
+        return chain.from_iterable(self._order())
+
+    @property
+    def first(self) -> Job:
+        """The job whose turn it is. Raises IndexError where there is none."""
+        return self.row[0]
+
+    @property
+    def longest_since(self) -> int:
+        """When the job came that has waited longest of the first ones of all priorities. Raises IndexError
+        where there is none."""
+        return min(row[0].since for row in self._order())
 
     def join(self, recipient: Recipient, hop: Hop, most: int) -> bool:
         """Add a recipient to the job of its message, if one waits that has room and the same policy."""
@@ -181,13 +108,21 @@ class JobQueue:
             self._close(job)
         return True
 
-    def append(self, job: Job, *, joinable: bool) -> None:
+    def append(self, job: Job, joinable: bool) -> None:
         """A new job, in its turn among the others of its priority."""
+        envelope = job.recipients[0].envelope
+        row = self.row if envelope.priority == self._priority else self._others.get(envelope.priority)
         if not self.waiting:
             self.since = job.since
-        self.jobs.append(job)
+        if row is None:
+            self._others[envelope.priority] = deque((job,))
+            self._choose()
+        elif not row or job.order > row[-1].order:
+            row.append(job)
+        else:
+            row.insert(bisect_right(row, job.order, key=_order), job)
         if joinable:
-            self._joinable[job.recipients[0].envelope.spid] = job
+            self._joinable[envelope.spid] = job
         self.count(job, len(job.recipients))
 
     def put_back(self, job: Job) -> None:
@@ -197,7 +132,9 @@ class JobQueue:
 
     def take(self) -> Job:
         """The first job, out of the queue now."""
-        job = self.jobs.take()
+        job = self.row.popleft()
+        if self._others or self._urgent:
+            self._next_turn()
         self.turns.served(job.order[0])
         if self._joinable:
             self._close(job)
@@ -206,15 +143,17 @@ class JobQueue:
 
     def split_first(self, size: int) -> None:
         """Make the first `size` recipients of the first job a job of their own."""
-        job = self.jobs.first
+        job = self.first
         if len(job.recipients) > size:
             first = job.of(job.recipients[:size])
             job.recipients = job.recipients[size:]
-            self.jobs.put_back(first)
+            self._put_first(first)
 
     def step_aside(self) -> Job:
         """The first job, out of the queue until it comes back; its limits still count it."""
-        job = self.jobs.take()
+        job = self.row.popleft()
+        if self._others or self._urgent:
+            self._next_turn()
         self._close(job)
         self.waiting -= len(job.recipients)
         self.aside += len(job.recipients)
@@ -229,27 +168,25 @@ class JobQueue:
     def cut(self, keep: int) -> list[Recipient]:
         """Take the jobs that would go last while there are more than `keep` recipients."""
         cut: list[Job] = []
-        while self.jobs and self.waiting > keep:
-            job = self.jobs.take_last()
-            self._drop(job)
+        while self.waiting > keep:
+            job = self._take_last()
             self.turns.give_back(job.recipients[0].envelope.tenant)
             cut.append(job)
         return [recipient for job in reversed(cut) for recipient in job.recipients]
 
     def keep_one(self) -> list[Recipient]:
         """Take everything out but the first recipient."""
-        if not self.jobs:
+        if not self.waiting:
             return []
-        later = self.cut(len(self.jobs.first.recipients))
-        first = self.jobs.take_last()
-        self._drop(first)
-        self.append(first.of(first.recipients[:1]), joinable=False)
+        later = self.cut(len(self.first.recipients))
+        first = self._take_last()
+        self.append(first.of(first.recipients[:1]), False)
         return first.recipients[1:] + later
 
     def cull(self, over: Callable[[Recipient], bool], *, spare_first: bool) -> list[Recipient]:
         """Take out the recipients that are `over`; with `spare_first` the first job stays as it is."""
         gone: list[Recipient] = []
-        for job in tuple(self.jobs)[spare_first:]:
+        for job in tuple(self)[spare_first:]:
             culled = [each for each in job.recipients if over(each)]
             if not culled:
                 continue
@@ -257,7 +194,8 @@ class JobQueue:
             self.count(job, -len(culled))
             if len(culled) == len(job.recipients):
                 self._close(job)
-                self.jobs.remove(job)
+                next(row for row in self._order() if job in row).remove(job)
+                self._choose()
                 self.turns.give_back(job.recipients[0].envelope.tenant)
             else:
                 left = {each.qid for each in job.recipients} - {each.qid for each in culled}
@@ -279,7 +217,7 @@ class JobQueue:
 
     def bind_senders(self, limit_of: Callable[[Recipient], Limit | None]) -> None:
         """Have other limits of the senders count what waits; no job stands aside."""
-        for job in self.jobs:
+        for job in self:
             if job.limit is not None:
                 job.limit.held -= len(job.recipients)
             job.limit = limit_of(job.recipients[0])
@@ -298,16 +236,48 @@ class JobQueue:
             job.limit.held += recipients
 
     def _put_first(self, job: Job) -> None:
+        """A job that was taken, before the others of its priority."""
         self.since = min(self.since, job.since) if self.waiting else job.since
-        self.jobs.put_back(job)
+        priority = job.recipients[0].envelope.priority
+        row = self.row if priority == self._priority else self._others.setdefault(priority, deque())
+        row.appendleft(job)
+        self._choose()
 
-    def _drop(self, job: Job) -> None:
-        """A job is out of `jobs`."""
+    def _take_last(self) -> Job:
+        """The job that would go last, out of the queue now. Raises IndexError where there is none."""
+        job = self._order()[-1].pop()
+        self._choose()
         self._close(job)
         self.count(job, -len(job.recipients))
+        return job
+
+    def _order(self) -> list[deque[Job]]:
+        """The rows in the order in which they go now."""
+        return [self.row, *(self._others[priority] for priority in sorted(self._others, reverse=True))]
+
+    def _next_turn(self) -> None:
+        """The row whose turn it was has had it."""
+        self._urgent = self._urgent + 1 if self._others and self._priority > max(self._others) else 0
+        self._choose()
+
+    def _choose(self) -> None:
+        """Drop the row that has become empty, and give one its turn."""
+        if not self._others:
+            return
+        rows = {self._priority: self.row, **self._others}
+        rows = {priority: row for priority, row in rows.items() if row}
+        chosen = highest = max(rows)
+        if self._urgent >= LOWER_TURN - 1 and len(rows) > 1:
+            chosen = min(rows.keys() - {highest}, key=lambda priority: rows[priority][0].order)
+        self._priority, self.row = chosen, rows.pop(chosen)
+        self._others = rows
 
     def _close(self, job: Job) -> None:
         """Close a job to further recipients."""
         spid = job.recipients[0].envelope.spid
         if self._joinable.get(spid) is job:
             del self._joinable[spid]
+
+
+def _order(job: Job) -> tuple[int, int]:
+    return job.order

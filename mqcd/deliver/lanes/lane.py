@@ -2,9 +2,8 @@
 
 A `Lane` belongs to the table alone; workers hand it back and do not write to it. A job that was handed out
 belongs to its worker (`begun`, `content`) until it comes back. A lane's `Condition` says what is known of the
-destination, its `Standing` where the lane waits for its turn. Each is a table of state and event to the state
-that follows: they change in `Lane.on` and `Lane.move` alone; what a table does not have raises
-`IllegalTransition`.
+destination: it changes in `Lane.on` alone, by a table of state and event to the state that follows; what the
+table does not have raises `IllegalTransition`. Its `Standing` says where the lane waits for its turn.
 """
 
 from __future__ import annotations
@@ -104,35 +103,22 @@ CONDITIONS: Mapping[Condition, Mapping[Event, Condition]] = {
 
 
 class Standing(Enum):
-    """The place where a lane waits for its turn."""
+    """The place where a lane waits for its turn.
+
+    | from | to | by |
+    |---|---|---|
+    | OUT | IN_LINE | `Turns.push`, if it has jobs |
+    | IN_LINE | OUT | `Turns.pop` |
+    | OUT | HELD | `Slots.hold` |
+    | HELD | OUT, and IN_LINE if it has jobs | `Slots.release` |
+    """
 
     OUT = "out"
-    """Nowhere: it has nothing to start, or its window is full."""
+    """Nowhere: it has nothing to start, may not start it yet, or its window is full."""
     IN_LINE = "in line"
     """In its zone's line."""
     HELD = "held"
     """Out of line until `Slots` has a connection for it."""
-
-    __hash__ = object.__hash__
-
-
-class Move(Enum):
-    """A change of standing."""
-
-    JOIN = "join"
-    TURN = "turn"
-    """Its turn has come."""
-    HOLD = "hold"
-    RELEASE = "release"
-
-    __hash__ = object.__hash__
-
-
-STANDINGS: Mapping[Standing, Mapping[Move, Standing]] = {
-    Standing.OUT: {Move.JOIN: Standing.IN_LINE, Move.HOLD: Standing.HELD},
-    Standing.IN_LINE: {Move.TURN: Standing.OUT},
-    Standing.HELD: {Move.RELEASE: Standing.OUT},
-}
 
 
 SUSPENDED = frozenset({Condition.SUSPENDED, Condition.PROBING})
@@ -149,7 +135,7 @@ class Lane:
     condition: Condition = Condition.NEW
     suspended: bool = False
     """Whether no server of the destination accepted a connection at the last try; follows the condition."""
-    # lane: `move`
+    # turns and slots
     standing: Standing = Standing.OUT
     # entering, scheduling and throttling
     queue: JobQueue = field(default_factory=JobQueue)
@@ -188,8 +174,10 @@ class Lane:
     """Domains whose mail goes by this lane alone."""
 
     def owes_nothing(self, now: int) -> bool:
-        """Whether a new lane would have as many tokens of its own."""
-        return all(limit.is_full(now) for limit in self.queue.limits if limit.scope is Scope.LANE)
+        """Whether it stands nowhere, and a new lane would have as many tokens of its own."""
+        return self.standing is Standing.OUT and all(
+            limit.is_full(now) for limit in self.queue.limits if limit.scope is Scope.LANE
+        )
 
     @property
     def name(self) -> str:
@@ -206,10 +194,6 @@ class Lane:
             self.condition = condition
             self.suspended = condition in SUSPENDED
 
-    def move(self, move: Move) -> None:
-        """Change the standing. Raises IllegalTransition."""
-        self.standing = following(STANDINGS, self.standing, move, self)
-
     def has_room(self, recipients: int) -> bool:
         """Whether no more of them wait here than connections are at work, with so many more."""
         return self.coming + self.queue.waiting + recipients <= self.working
@@ -218,7 +202,8 @@ class Lane:
         """Whether its recent transactions ended in reasonable time, and attempts under way still may."""
         if self.condition is not _OPEN or self.pace.recent > PROMPT_MS:
             return False
-        return self.connections == self.idle or now - max(self.moved, self.begun) <= TRIAL_MS
+        oldest = now - TRIAL_MS
+        return self.connections == self.idle or self.moved >= oldest or self.begun >= oldest
 
     def until_probed(self, now: int) -> int:
         """Time that recipients wait outside while it is suspended: until shortly after its probe, ms."""

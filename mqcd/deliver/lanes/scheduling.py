@@ -82,7 +82,7 @@ class LaneTable:
         self._throttle = Throttle(self._turns, self._alarms)
         self.passing = Passing()
         self.slots = Slots(self._turns, bounds.maxconnections)
-        parts = self._turns, self._alarms, self._throttle, self.passing, self.slots
+        parts = self._turns, self._throttle, self.passing, self.slots
         self.entering = Entering(bounds, self._lanes, *parts)
         self.rebind(bounds, 0)
 
@@ -161,7 +161,7 @@ class LaneTable:
                 blocked.append(lane)
             elif turn is _HOLD:
                 slots.hold(lane, now)
-            elif turn is not _LEAVE and (job := self._take(lane, now)) is not None:
+            elif turn is not _LEAVE and (job := self._throttle.take(lane, now)) is not None:
                 started.append(Start(lane=lane, job=job, reuse=slots.start(lane, now)))
                 self._turns.push(lane)
         for lane in blocked:
@@ -179,14 +179,15 @@ class LaneTable:
         if self._throttle.by_age(lane):
             self._turns.push(lane)
             return None
-        return self._take(lane, now)
+        return self._throttle.take(lane, now)
 
     def keep(self, lane: Lane) -> bool:
         """Whether a connection without work may stay open; it counts as idle from now on if so."""
         if must_close(lane, self.slots):
             return False
         self.slots.rest(lane)
-        self._turns.push(lane)
+        if lane.queue.waiting:
+            self._turns.push(lane)
         return True
 
     def review(self, now: int) -> None:
@@ -205,12 +206,10 @@ class LaneTable:
         """A transaction ran to its end, in `took` ms: the destination is open."""
         lane.moved = now
         quick = lane.pace.measure(took, now)
-        after = decisions.passed(lane, feedback, self._bounds.queuecache, now, quick=quick)
+        after = decisions.passed(lane, feedback, quick, self._bounds.queuecache, now)
         if after is not None:
             self._apply(lane, after, now)
         self.slots.judge(lane, now)
-        if not lane.doubted:
-            self.slots.release(lane)
 
     def failed(self, lane: Lane, now: int, reply: Reply) -> Give | None:
         """No host of the destination could be reached. The caller closes the connection besides."""
@@ -264,9 +263,6 @@ class LaneTable:
         """A job that was started and not tried goes to the head of its lane."""
         lane.queue.put_back(job)
         self._turns.push(lane)
-        if lane.suspended:
-            # While nothing waited, the alarm of its next probe was dropped.
-            self._alarms.probe(lane)
 
     def took_back(self, lane: Lane, job: Job) -> None:
         """A cancelled attempt had lasted too long: the lane counts as slow until transactions show
@@ -311,10 +307,6 @@ class LaneTable:
         return self.withdraw(lambda _recipient, _hop: True)
 
     # ------------------------------------------------------------ inside
-
-    def _take(self, lane: Lane, now: int) -> Job | None:
-        governed = self._throttle.senders or lane.queue.limits
-        return self._throttle.take(lane, now) if governed else lane.queue.take()
 
     def _forget(self, lane: Lane) -> None:
         lane.on(Event.FORGET)

@@ -30,12 +30,12 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mqcd.deliver.lanes.lane import Condition, Event, Lane, Move, Standing
+from mqcd.deliver.lanes.lane import Condition, Event, Lane, Standing
 from mqcd.deliver.lanes.turns import Turns
 
 # As globals, see `turns`.
-_OPEN, _START, _HOLD, _RELEASE = Condition.OPEN, Event.START, Move.HOLD, Move.RELEASE
-_HELD, _IN_LINE = Standing.HELD, Standing.IN_LINE
+_OPEN, _START = Condition.OPEN, Event.START
+_OUT, _HELD, _IN_LINE = Standing.OUT, Standing.HELD, Standing.IN_LINE
 
 
 def divide(most: int) -> tuple[int, int]:
@@ -107,8 +107,9 @@ class Slots:
 
     def rest(self, lane: Lane) -> None:
         """Mark a connection of a lane idle."""
-        # The lane's own mail may use this connection, even while lanes are held back.
-        self.release(lane)
+        if lane.standing is _HELD:
+            # Its own mail may use this connection, even while lanes are held back.
+            self.release(lane)
         lane.idle += 1
         self.idle += 1
 
@@ -118,11 +119,13 @@ class Slots:
         self.idle -= 1
 
     def judge(self, lane: Lane, now: int) -> None:
-        """Check whether a lane answers."""
+        """Check whether a lane answers; one that does is held no longer."""
         doubted = not lane.answers(now)
         if doubted is not lane.doubted:
             lane.doubted = doubted
             self.doubted += lane.connections if doubted else -lane.connections
+            if lane.standing is _HELD:
+                self.release(lane)
 
     def refuses(self, lane: Lane, *, doubted: bool) -> bool:
         """Whether a lane, `doubted` or not, may not have one more, though not all are in use."""
@@ -136,7 +139,7 @@ class Slots:
         """Hold a lane back that may not have one more, until it is released."""
         self.judge(lane, now)
         (self._held_new if _is_new(lane) else self._held)[lane] = None
-        lane.move(_HOLD)
+        lane.standing = _HELD
 
     def release_held(self) -> None:
         """Release as many held lanes as there may be connections for now."""
@@ -145,12 +148,11 @@ class Slots:
                 self.release(lane)
 
     def release(self, lane: Lane) -> None:
-        """Return a lane to the line, if it is held."""
-        if lane.standing is _HELD:
-            lane.move(_RELEASE)
-            self._held.pop(lane, None)
-            self._held_new.pop(lane, None)
-            self._turns.push(lane)
+        """Return a held lane to the line."""
+        lane.standing = _OUT
+        self._held.pop(lane, None)
+        self._held_new.pop(lane, None)
+        self._turns.push(lane)
 
     @property
     def wanted(self) -> bool:

@@ -16,14 +16,15 @@ the lane and goes. A job of more recipients than a limit's `burst` is split.
 
 Nothing is polled: what sleeps has an alarm at the time of its next token (`Alarms`). Lanes, zones and limits
 have `asleep`, the time until which they sleep; 0 = awake, a lane also when the time is past. Only `Alarms`
-changes it. A suspended lane does not sleep: it is looked at when its next probe may begin.
+changes it. A suspended lane does not sleep: it has an alarm at the time of its next probe, from `probe` on
+until that has come.
 
 | change | `asleep` | its alarm |
 |---|---|---|
 | `sleep` until a time | that time | is set |
 | `sleep` again, until another time | the other time | another is set; the first ends no sleep |
 | `go_off` at its time | 0 | has gone off |
-| `wake_all` | 0 | is forgotten, as are those for probes |
+| `wake_all` | 0 | is forgotten |
 
 Times are monotonic ms.
 """
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import assert_never
 
 from mqcd.core.model import Recipient
@@ -60,14 +61,16 @@ class Alarms:
         self._set(until, what)
 
     def probe(self, lane: Lane) -> None:
-        """Look at a suspended lane when its next probe may begin."""
+        """Look at a suspended lane when its next probe may begin, whether mail waits by then or not: what
+        comes later may begin it at once."""
         self._set(lane.suspension.until, lane)
 
     def wake_all(self) -> None:
-        """Nothing sleeps any more, and no alarm is set."""
+        """Nothing sleeps any more; alarms of probes stay."""
         for _, _, what in self._alarms:
             what.asleep = 0
-        self._alarms.clear()
+        self._alarms = [each for each in self._alarms if _meant(each[0], each[2])]
+        heapify(self._alarms)
 
     def next(self) -> int | None:
         """When an alarm goes off; those without a purpose are dropped."""
@@ -95,11 +98,7 @@ class Alarms:
 def _meant(at: int, what: Sleeper) -> bool:
     """Whether an alarm still has a purpose. A lane that has been emptied in its sleep needs it: it may get
     mail before that ends."""
-    if what.asleep == at:
-        return True
-    return (
-        isinstance(what, Lane) and what.suspended and what.suspension.until == at and what.queue.waiting > 0
-    )
+    return what.asleep == at or (isinstance(what, Lane) and what.suspended and what.suspension.until == at)
 
 
 class Throttle:
@@ -125,8 +124,6 @@ class Throttle:
         for lane in lanes:
             self.limit_lane(lane, now)
             lane.queue.bind_senders(self.of_sender)
-            if lane.suspended:
-                self._alarms.probe(lane)
             self._turns.push(lane)
         self._turns.line_up_all()
 
@@ -185,11 +182,12 @@ class Throttle:
         return lane.hop.policy.zone in self._rates.zones
 
     def take(self, lane: Lane, now: int) -> Job | None:
-        """The next job of a lane whose mail some rate may count, charged to its limits; None: it has to wait,
-        or has none."""
+        """The next job of a lane with mail, charged to the limits that count it; None: it has to wait."""
         queue = lane.queue
+        if not (self.senders or queue.limits):
+            return queue.take()
         while queue.waiting and lane.asleep <= now:
-            job = queue.jobs.first
+            job = queue.first
             if job.paid:
                 return queue.take()
             limits = queue.limits_of(job)
@@ -198,7 +196,7 @@ class Throttle:
                 for limit in limits:
                     limit.take(size, now)
                 queue.split_first(size)
-                queue.jobs.first.paid = True
+                queue.first.paid = True
                 return queue.take()
             self._sleep(lane, size)
             if size.limit.scope is not Scope.SENDER:

@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Sized
 from heapq import heappop, heappush, heapreplace
 
-from mqcd.deliver.lanes.lane import Lane, Move, Standing
+from mqcd.deliver.lanes.lane import Lane, Standing
 from mqcd.deliver.lanes.tenants import TurnOrder
 
 # As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
-_OUT, _JOIN, _TURN = Standing.OUT, Move.JOIN, Move.TURN
+_OUT, _IN_LINE = Standing.OUT, Standing.IN_LINE
 
 
 class Zone:
@@ -41,7 +41,7 @@ class Zone:
     def push(self, lane: Lane) -> None:
         """A lane with jobs joins, once."""
         if self.name:
-            heappush(self._ordered, (lane.queue.jobs.first.order, lane))
+            heappush(self._ordered, (lane.queue.first.order, lane))
         else:
             self._queue.append(lane)
 
@@ -53,9 +53,9 @@ class Zone:
         while True:
             order, lane = heap[0]
             # What stood at its head when it joined may have gone over a connection that became free.
-            if not lane.queue.waiting or lane.queue.jobs.first.order <= order:
+            if not lane.queue.waiting or lane.queue.first.order <= order:
                 return heappop(heap)[1]
-            heapreplace(heap, (lane.queue.jobs.first.order, lane))
+            heapreplace(heap, (lane.queue.first.order, lane))
 
 
 class Turns:
@@ -77,7 +77,7 @@ class Turns:
         """A lane joins its zone's line, if it has jobs and neither stands there nor is held back."""
         if lane.standing is not _OUT or not lane.queue.waiting:
             return
-        lane.move(_JOIN)
+        lane.standing = _IN_LINE
         name = lane.hop.policy.zone
         zone = self._zones.get(name) or self.zone(name)
         zone.push(lane)
@@ -93,7 +93,7 @@ class Turns:
             if zone.asleep or not zone.lanes:
                 continue
             lane = zone.pop()
-            lane.move(_TURN)
+            lane.standing = _OUT
             if zone.lanes:
                 zone.in_line = True
                 self._line.append(zone)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from mqcd.core.value import value
+
 START_WINDOW = 5.0
 """Connections that an unknown destination may have at once."""
 PERIOD_MS = 300_000
@@ -62,7 +64,7 @@ class Pace:
         return recent <= best * SLOWER + SLACK_MS
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Window:
     """The connection limit of a lane. Each change makes a new one."""
 
@@ -71,28 +73,31 @@ class Window:
     """The most that it may grow to, until `ceiling_until`."""
     ceiling_until: int = 0
 
-    def after(self, feedback: Feedback, *, quick: bool, connections: int, top: int, now: int) -> Window:
+    def after(self, feedback: Feedback, quick: bool, connections: int, top: int, now: int) -> Window:
         """The window after a transaction, with so many `connections` in use; `top` is the policy's limit."""
         if feedback is Feedback.PUSHED_BACK:
-            return Window(max(1.0, self.size - 1), self.ceiling, self.ceiling_until)
+            return self._sized(max(1.0, self.size - 1))
         if feedback is Feedback.GOOD and quick:
             most = min(top, self.ceiling) if now < self.ceiling_until else top
             if self.size < most and self.size < connections + START_WINDOW:
-                return Window(min(self.size + 1 / self.size, most), self.ceiling, self.ceiling_until)
+                return self._sized(min(self.size + 1 / self.size, most))
         return self
 
     def halved(self) -> Window:
         """A connection broke."""
-        return Window(max(1.0, self.size / 2), self.ceiling, self.ceiling_until)
+        return self._sized(max(1.0, self.size / 2))
 
     def refused(self, working: int, now: int) -> Window:
         """One more connection was refused while `working` others stand: those are what the server takes."""
         size = max(1.0, self.size / 2, float(working))
-        return Window(size, ceiling=size, ceiling_until=now + CEILING_MS)
+        return Window(size=size, ceiling=size, ceiling_until=now + CEILING_MS)
 
     def closed(self) -> Window:
         """The destination is suspended."""
-        return Window(1.0, self.ceiling, self.ceiling_until)
+        return self._sized(1.0)
+
+    def _sized(self, size: float) -> Window:
+        return Window(size=size, ceiling=self.ceiling, ceiling_until=self.ceiling_until)
 
 
 FIRST_WINDOW = Window()

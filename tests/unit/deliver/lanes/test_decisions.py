@@ -135,7 +135,7 @@ def test_a_suspended_lane_takes_one_as_its_probe() -> None:
 def test_the_senders_rate_is_asked_before_the_lanes() -> None:
     lane, sender = lane_with(1), Limit(Scope.SENDER, Rate(count=1, per=1000))
     has_a_rate(lane)
-    job = lane.queue.jobs.first
+    job = lane.queue.first
     job.limit = sender
     sender.take(sender.burst, 0)
     assert allowed(job, lane.queue.limits_of(job), 0) == Short(sender, 1000)
@@ -151,7 +151,7 @@ def test_a_connection_closes_when_its_lane_is_suspended() -> None:
 
 
 def pass_one(lane: Lane) -> After | None:
-    return passed(lane, Feedback.NEUTRAL, ACTIVE_SET, 0, quick=True)
+    return passed(lane, Feedback.NEUTRAL, True, ACTIVE_SET, 0)
 
 
 def works(lane: Lane) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mqcd.config.settings import Rate
 from mqcd.core.model import Envelope, Recipient
-from mqcd.deliver.lanes.jobs import LOWER_TURN, Job, JobQueue, Ranks
+from mqcd.deliver.lanes.jobs import LOWER_TURN, Job, JobQueue
 from mqcd.deliver.lanes.rates import Limit, Scope
 from tests.unit.deliver.lanes.test_scheduling import PLACES
 
@@ -24,17 +24,22 @@ def number_of(made: Job) -> int:
     return made.order[1]
 
 
-def ranks(*priorities: int) -> Ranks:
-    made = Ranks()
+def ranks(*priorities: int) -> JobQueue:
+    made = JobQueue()
     for number, priority in enumerate(priorities):
-        made.append(job(number, priority))
+        made.append(job(number, priority), joinable=False)
     return made
 
 
-def drain(made: Ranks) -> list[int]:
+def take_last(made: JobQueue) -> int:
+    [recipient] = made.cut(made.waiting - 1)
+    return recipient.spid // 2
+
+
+def drain(made: JobQueue) -> list[int]:
     """The orders in which all go."""
     gone = []
-    while made:
+    while made.waiting:
         first = made.first
         assert made.take() is first
         gone.append(number_of(first))
@@ -57,7 +62,7 @@ def test_one_turn_in_some_goes_to_lower_priorities() -> None:
 def test_urgent_mail_that_comes_one_by_one_starves_nobody() -> None:
     made = ranks(0)
     for order in range(1, LOWER_TURN + 1):
-        made.append(job(order, 5))
+        made.append(job(order, 5), joinable=False)
         if number_of(made.take()) == 0:
             break
     else:
@@ -67,8 +72,8 @@ def test_urgent_mail_that_comes_one_by_one_starves_nobody() -> None:
 
 def test_the_last_to_go_leaves_first_where_room_is_needed() -> None:
     made = ranks(0, 5, -5, 0)
-    assert [number_of(made.take_last()) for _ in range(4)] == [2, 3, 0, 1]
-    assert not made
+    assert [take_last(made) for _ in range(4)] == [2, 3, 0, 1]
+    assert not made.waiting
 
 
 @given(st.lists(st.integers(-2, 2), min_size=1), st.lists(st.sampled_from("tpblr"), max_size=60))
@@ -76,25 +81,25 @@ def test_whatever_is_done_nothing_is_lost(priorities: list[int], actions: list[s
     made = ranks(*priorities)
     waiting, count = set(range(len(priorities))), len(priorities)
     for action in actions:
-        if action == "t" and made:
+        if action == "t" and made.waiting:
             waiting.discard(number_of(made.take()))
-        elif action == "l" and made:
-            waiting.discard(number_of(made.take_last()))
-        elif action == "b" and made:
+        elif action == "l" and made.waiting:
+            waiting.discard(take_last(made))
+        elif action == "b" and made.waiting:
             made.put_back(made.take())
-        elif action == "r" and made:
+        elif action == "r" and made.waiting:
             last = list(made)[-1]
-            made.remove(last)
+            assert made.cull(last.recipients.__contains__, spare_first=False) == last.recipients
             waiting.discard(number_of(last))
         elif action == "p":
-            made.append(job(count, count % 4))
+            made.append(job(count, count % 4), joinable=False)
             waiting.add(count)
             count += 1
         assert {number_of(each) for each in made} == waiting
         assert len(list(made)) == len(waiting)
-        assert not made or next(iter(made)) is made.first
-    kept = list(made)
-    assert [made.take_last() for _ in kept] == kept[::-1]
+        assert not made.waiting or next(iter(made)) is made.first
+    kept = [number_of(each) for each in made]
+    assert [take_last(made) for _ in kept] == kept[::-1]
 
 
 def act(queue: JobQueue, action: str, number: int, now: int, outside: dict[str, list[Job]]) -> None:
@@ -103,7 +108,7 @@ def act(queue: JobQueue, action: str, number: int, now: int, outside: dict[str, 
         made = job(now, number - 1)
         made.recipients = [replace(made.recipients[0], qid=qid) for qid in range(1, number + 2)]
         made.since, made.few = now, number == 1
-        queue.append(made, joinable=number > 2)
+        queue.append(made, number > 2)
     elif action == "put back" and outside["taken"]:
         queue.put_back(outside["taken"].pop())
     elif action == "come back" and outside["aside"]:
@@ -114,9 +119,9 @@ def act(queue: JobQueue, action: str, number: int, now: int, outside: dict[str, 
         queue.cull(lambda each: each.qid == number, spare_first=bool(now % 2))
     elif action == "keep one":
         queue.keep_one()
-    elif action in outside and queue.jobs:
+    elif action in outside and queue.waiting:
         outside[action].append(queue.take() if action == "taken" else queue.step_aside())
-    elif action == "split" and queue.jobs:
+    elif action == "split" and queue.waiting:
         queue.split_first(number or 1)
 
 
@@ -130,7 +135,7 @@ def test_a_queue_counts_what_it_holds(actions: list[tuple[str, int]]) -> None:
     outside: dict[str, list[Job]] = {"taken": [], "aside": []}
     for now, (action, number) in enumerate(actions, 1):
         act(queue, action, number, now, outside)
-        waiting, aside = list(queue.jobs), outside["aside"]
+        waiting, aside = list(queue), outside["aside"]
         assert queue.waiting == sum(len(each.recipients) for each in waiting)
         assert queue.aside == sum(len(each.recipients) for each in aside)
         assert queue.few == sum(len(each.recipients) for each in [*waiting, *aside] if each.few)

@@ -1,15 +1,13 @@
-"""The two state tables of a lane."""
+"""The state table of a lane's destination."""
 
 import pytest
 
 from mqcd.core.errors import IllegalTransition
 from mqcd.deliver.lanes.lane import (
     CONDITIONS,
-    STANDINGS,
     Condition,
     Event,
     Lane,
-    Move,
     Standing,
 )
 from tests.unit.deliver.lanes.test_scheduling import PLACES, REFUSED, fill, lane_of, table
@@ -17,7 +15,6 @@ from tests.unit.deliver.lanes.test_scheduling import PLACES, REFUSED, fill, lane
 
 def test_each_state_has_a_row() -> None:
     assert set(CONDITIONS) == set(Condition)
-    assert set(STANDINGS) == set(Standing)
 
 
 @pytest.mark.parametrize(
@@ -29,26 +26,6 @@ def test_an_illegal_event_raises(condition: Condition, event: Event) -> None:
     with pytest.raises(IllegalTransition):
         lane.on(event)
     assert lane.condition is condition
-
-
-@pytest.mark.parametrize(
-    ("standing", "move"),
-    [
-        (standing, move)
-        for standing in Standing
-        for move in Move
-        if (standing, move)
-        not in {
-            (Standing.OUT, Move.JOIN),
-            (Standing.OUT, Move.HOLD),
-            (Standing.IN_LINE, Move.TURN),
-            (Standing.HELD, Move.RELEASE),
-        }
-    ],
-)
-def test_an_illegal_move_raises(standing: Standing, move: Move) -> None:
-    with pytest.raises(IllegalTransition):
-        Lane(PLACES["a"], standing=standing).move(move)
 
 
 def test_a_destination_fails_is_probed_and_opens() -> None:

@@ -139,10 +139,10 @@ def test_the_window_halves_with_each_connection_that_breaks() -> None:
     lanes = table()
     fill(lanes, "a", 500)
     lane = lanes.dispatch(0)[0].lane
-    lane.window = Window(12.0)
+    lane.window = Window(size=12.0)
     assert lanes.broke(lane, 1, REFUSED) is None
     assert lane.window.size == 6.0
-    lane.window = Window(1.5)
+    lane.window = Window(size=1.5)
     assert lanes.broke(lane, 1, REFUSED) is None
     assert lane.window.size == 1.0
 
