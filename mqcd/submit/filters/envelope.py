@@ -11,7 +11,7 @@ brings it into the transaction. The null reverse-path is "<>" in the envelope, a
 | `take_back`: it refuses, or fails | as at the offer | the dialogue's own |
 
 So between two commands both have the same sender and recipients; recipients that the hook of MAIL adds join
-the transaction with the first RCPT that is accepted.
+the transaction with the next command that is accepted.
 """
 
 from __future__ import annotations

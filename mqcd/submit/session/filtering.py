@@ -33,7 +33,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, cast
 
 from aiosmtpd.smtp import MISSING, Envelope, LoginPassword, Session
 
@@ -61,17 +61,15 @@ _RETRACTED = (*_NAMES, "MAIL", "RCPT")
 class Server:
     """What a hook gets as `server`: the part of aiosmtpd's SMTP class that hooks use."""
 
-    def __init__(
-        self, hostname: str, handler: object, transport: asyncio.Transport, client: str = ""
-    ) -> None:
-        """`client`: the address that a proxy has named; "" = that of the connection."""
+    def __init__(self, hostname: str, handler: object, transport: asyncio.Transport, client: str) -> None:
+        """`client`: the address that the connection has, or a proxy has named."""
         self.hostname = hostname
         self.event_handler = handler
         self.transport = transport
         self.loop = asyncio.get_running_loop()
         self.session = Session(self.loop)
         peer: Any = transport.get_extra_info("peername")
-        if client not in ("", client_address(peer)):
+        if client != client_address(peer):
             peer = client, 0
         self.session.peer = peer
         self.envelope = Envelope()
@@ -87,25 +85,28 @@ class Server:
 class Filter:
     """The hooks of one session."""
 
-    def __init__(self, handler: Handler, dialogue: Dialogue, server: Server, clock: Clock, name: str) -> None:
-        """`name` names the session in the log."""
+    def __init__(
+        self, handler: Handler, dialogue: Dialogue, transport: asyncio.Transport, clock: Clock
+    ) -> None:
         self._clock = clock
         self._called = ""
         """The hook that is running; "" = none."""
         self._since = 0
         self._handler = handler
         self._dialogue = dialogue
-        self._server = server
-        self._extra = {"session": name}
-        self._hooked = HookEnvelope(server)
+        self._extra = {"session": dialogue.session}
+        self._connect(transport)
+
+    def _connect(self, transport: asyncio.Transport) -> None:
+        host, client = self._dialogue.rules.host, self._dialogue.client
+        self._server = Server(host, self._handler.instance, transport, client)
+        self._hooked = HookEnvelope(self._server)
 
     def secured(self, transport: asyncio.Transport) -> None:
         """TLS has begun: the hooks see a new session (RFC 3207, 4.2)."""
-        server = self._server
-        self._server = Server(server.hostname, server.event_handler, transport, self._dialogue.client)
+        self._connect(transport)
         connection = transport.get_extra_info("ssl_object")
         self._server.session.ssl = {"ssl_object": connection, "cipher": connection.cipher()}
-        self._hooked = HookEnvelope(self._server)
 
     @property
     def reads_content(self) -> bool:
@@ -206,17 +207,21 @@ class Filter:
         return "\r\n".join(status) if listed and status is not MISSING else status
 
     async def _run(self, name: str, hook: Awaitable[Any]) -> Any:
-        """Its result; meanwhile `hangs` watches it. Raises RuntimeError where it alone is cancelled."""
+        """Its result; meanwhile `hangs` watches it. Raises CancelledError where the session is cut, even if
+        the hook overlooks that, and RuntimeError where the hook alone is cancelled."""
         self._called, self._since = name, self._clock.monotonic()
+        session = cast("asyncio.Task[None]", asyncio.current_task())
         try:
-            return await hook
+            result = await hook
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if session.cancelling():
                 raise
             raise RuntimeError("cancelled, though its session is not") from error
         finally:
             self._called = ""
+        if session.cancelling():
+            raise asyncio.CancelledError
+        return result
 
     def _default(self, verb: str, arguments: tuple[Any, ...]) -> None:
         """What aiosmtpd does where there is no hook, or it returns MISSING."""

@@ -55,7 +55,7 @@ from mqcd.submit.esmtp.states import EARLY, State
 from mqcd.submit.filters.handlers import filter_key
 from mqcd.submit.session.connections import tls_channel
 from mqcd.submit.session.dialogue import Dialogue
-from mqcd.submit.session.filtering import Filter, Server
+from mqcd.submit.session.filtering import Filter
 from mqcd.submit.session.intake import Intake
 from mqcd.submit.session.link_states import OVER, SESSION_MS, Event, Link, Overdue, after, overdue
 from mqcd.submit.session.tasks import SessionTask
@@ -147,8 +147,7 @@ class Session(asyncio.Protocol):
         self._dialogue.caller = self.caller
         handler = intake.handlers.get(filter_key(rules.settings))
         if handler is not None:
-            server = Server(rules.host, handler.instance, self.transport, self.client)
-            self._filter = Filter(handler, self._dialogue, server, intake.clock, name)
+            self._filter = Filter(handler, self._dialogue, self.transport, intake.clock)
         self._host.enter(self)
         self._began = intake.clock.monotonic()
         if rules.tls_first:

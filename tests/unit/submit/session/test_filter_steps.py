@@ -251,6 +251,29 @@ async def test_handle_exception_has_the_time_of_a_hook() -> None:
         await until_gone(ours)
 
 
+async def test_a_hook_that_overlooks_its_cancellation_takes_no_message() -> None:
+    clock = FakeClock()
+    entered = asyncio.Event()
+
+    async def overlook(*_: object) -> str:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "250 fine"
+        return "450 4.0.0 no"
+
+    ours = House(server(filter="tests.fakes.handlers:ScriptedWhole", timeout=60_000), clock=clock)
+    async with open_house(ours), visit(ours) as client:
+        scripted(ours, DATA=overlook)
+        await client.begin()
+        client.writer.write(b"a\r\n.\r\n")
+        await entered.wait()
+        await clock.run_for(HOOK_MS + 2000)
+        await until_gone(ours)
+        assert await ours.queued() == []
+
+
 async def held(entered: asyncio.Event, go_on: asyncio.Event) -> str:
     entered.set()
     await go_on.wait()
