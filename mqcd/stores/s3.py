@@ -292,8 +292,15 @@ class S3Store:
         old = [change for change in write.changes if not change.is_new and change.due is not None]
         ended = [change for change in write.changes if change.due is None]
         for some in (new, old, ended):
-            kept = await asyncio.gather(*(self._apply(change, tags) for change in some))
-            lost += [change.spid for change, done in zip(some, kept, strict=True) if not done]
+            # None may be under way where one fails: it could replace what a later write says.
+            kept = await asyncio.gather(
+                *(self._apply(change, tags) for change in some), return_exceptions=True
+            )
+            for change, done in zip(some, kept, strict=True):
+                if isinstance(done, BaseException):
+                    raise done
+                if not done:
+                    lost.append(change.spid)
         return lost
 
     async def _apply(self, change: Change, tags: dict[int, str]) -> bool:

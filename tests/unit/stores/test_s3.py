@@ -18,7 +18,8 @@ from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.stores.s3 import S3Store
 from mqcd.stores.s3_objects import Objects
-from tests.contract.mail import BODY, chunks, delivered, read_all
+from tests.contract.harness import HOUR
+from tests.contract.mail import BODY, chunks, deferred, delivered, read_all
 from tests.fakes import s3_server
 from tests.unit.stores.node import StoreNode
 
@@ -165,6 +166,45 @@ async def test_a_lost_answer_does_not_lose_the_message(prefix: str) -> None:
     assert node.observer.count(Verb.DELIVERED) == 1
     await node.queue.close()
     assert await names(prefix) == {"marks/000"}
+
+
+class Uneven(Objects):
+    """The first change of one message is refused, that of another waits until it is let go."""
+
+    refuses, waits = "", ""
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        super().__init__(bucket, prefix)
+        self.refused_one, self.let = asyncio.Event(), asyncio.Event()
+
+    async def put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
+        if kind == "message" and name == self.refuses:
+            self.refuses = ""
+            self.refused_one.set()
+            raise StoreUnavailable("503 SlowDown")
+        if kind == "message" and name == self.waits:
+            self.waits = ""
+            await self.let.wait()
+        return await super().put(kind, name, body, **condition)
+
+
+async def test_a_write_that_fails_ends_with_its_last_request(prefix: str) -> None:
+    node = Node(prefix, Uneven)
+    objects = node.objects
+    assert isinstance(objects, Uneven)
+    post = await node.start()
+    await post.send("a@example.org")
+    await post.send("b@example.org")
+    claimed = await post.claim_all()
+    objects.refuses, objects.waits = (f"{each.spid:016X}" for each in claimed)
+    settling = asyncio.ensure_future(post.settle(deferred(post.clock.now() + HOUR), *claimed))
+    await objects.refused_one.wait()
+    done, _ = await asyncio.wait([settling], timeout=0.1)
+    objects.let.set()
+    with pytest.raises(StoreUnavailable):
+        await settling
+    assert not done, "a request that is still under way could replace what a later write says"
+    await node.queue.close()
 
 
 class CarelessClient:
