@@ -94,6 +94,8 @@ class Batches:
         self._disk = disk or Disk()
         self._waiting: asyncio.Queue[Order] = asyncio.Queue()
         self._outcomes: OrderedDict[str, Outcome] = OrderedDict()
+        self._resumed = False
+        """Whether it is known what has ended and what is to go on."""
         self._recording: set[str] = set()
         """Names of batches whose files are being written."""
         self._ended = Ended(self._disk, directory / "ended", shard)
@@ -210,14 +212,15 @@ class Batches:
 
     def resume(self) -> None:
         """Remember what has ended, and go on with what the last run began. A file that is no batch is logged,
-        and stays."""
+        and stays. Raises OSError."""
         for outcome in self._ended.load():
             if outcome.order is not None:
                 self._outcomes.setdefault(outcome.order.batch.id, outcome)
         self._take_up("the last run did not end it")
+        self._resumed = True
 
     def _take_up(self, why: str) -> None:
-        """Go on with recorded batches that this process does not know."""
+        """Go on with recorded batches that this process does not know. Raises OSError."""
         for path, order, _ in files_of(self._disk, self._directory, self._shard):
             name = order.batch.id
             known = self._outcomes.get(name)
@@ -239,7 +242,12 @@ class Batches:
 
     async def run(self) -> None:
         """Carry out batches, one after another, for ever."""
-        self.resume()
+        while not self._resumed:
+            try:
+                self.resume()
+            except OSError as error:
+                log.warning("what the last run left of batches cannot be read: %s", describe(error))
+                await self._clock.sleep(AGAIN_MS)
         while True:
             order = await self._waiting.get()
             outcome = self._outcomes[order.batch.id]
@@ -250,9 +258,7 @@ class Batches:
                     await self._carry_out(order, outcome)
                 except DecodeError as error:
                     log.error("batch %s changes nothing: %s", order.batch.id, error)
-                    outcome.trouble = str(error)
-                    await asyncio.to_thread(self._forget, order, outcome)
-                    outcome.done = True
+                    await self._end(order, outcome, str(error))
                 except StoreUnavailable as error:
                     outcome.trouble = str(error)
                     await self._clock.sleep(AGAIN_MS)
@@ -277,12 +283,7 @@ class Batches:
         # Of a limit it is not known how many of them it would leave. What a retry wants is being tried.
         if selection.limit is None and batch.action is not Action.RETRY:
             self.reach(busy, batch, selection)
-        try:
-            await self._note()
-            await asyncio.to_thread(self._forget, order, outcome)
-        except OSError as error:
-            raise StoreUnavailable(f"the batch is done, its file cannot go: {describe(error)}") from error
-        outcome.done = True
+        await self._end(order, outcome)
         fields: dict[str, str | int] = {
             "batch": batch.id,
             "by": batch.by,
@@ -302,6 +303,18 @@ class Batches:
         keys = await self._store.lane_keys(replace(selection, limit=None))
         self.probe(keys if len(keys) <= MOST_PROBED else None)
 
+    async def _end(self, order: Order, outcome: Outcome, trouble: str = "") -> None:
+        """Let the file go of what is done; a disk that fails is asked again, for a start would repeat it."""
+        while not outcome.done:
+            try:
+                await self._note()
+                await asyncio.to_thread(self._forget, order, outcome)
+            except OSError as error:
+                outcome.trouble = f"the batch is done, its file cannot go: {describe(error)}"
+                await self._clock.sleep(AGAIN_MS)
+            else:
+                outcome.done, outcome.trouble = True, trouble
+
     async def _note(self) -> None:
         """Write down what batches have still to do. Raises OSError."""
         async with self._noting:
@@ -320,7 +333,9 @@ class Batches:
         while True:
             await self._clock.sleep(_PURGE_MS)
             try:
-                self._take_up("it was asked for while this shard was out of service")
+                # Before, an ended batch whose file could not go would be taken for a new one.
+                if self._resumed:
+                    self._take_up("it was asked for while this shard was out of service")
                 await self._note()
             except OSError as error:
                 # A batch that ends needs it, and says so.

@@ -22,8 +22,10 @@ from mqcd.core.model import Action, Area, Batch
 from mqcd.core.ports import Picked
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.selecting.where import parse_where
 from mqcd.daemon.control.actions.batches import BATCH, BATCHES, Batches
 from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, parse_order, record
+from mqcd.daemon.control.resolving import Resolved
 from mqcd.deliver.standing import Standing
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
@@ -32,6 +34,7 @@ from mqcd.ops.http.server import Answer, Request
 from mqcd.stores.queue.exporting import EventFiles
 from tests.contract.mail import Post
 from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore
 from tests.unit.daemon.support import Running, running
@@ -68,8 +71,8 @@ class Rig:
         self.events: list[dict[str, str | int]] = []
         self.batches = self.made()
 
-    def made(self) -> Batches:
-        return Batches(self.store, self.clock, self.path, 0, GRACE, self._log)
+    def made(self, disk: Disk | None = None) -> Batches:
+        return Batches(self.store, self.clock, self.path, 0, GRACE, self._log, disk)
 
     def _log(self, event: str, **fields: str | int) -> None:
         self.events.append({"event": event, **fields})
@@ -364,6 +367,27 @@ async def test_a_full_disk_is_said(rig: Rig) -> None:
     said = await rig.asked(action="hold")
     assert said.status == 503
     assert b"cannot be recorded" in said.body
+
+
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("operation", ["names", "unlink", "sync_dir"])
+async def test_a_disk_that_fails_stops_no_batches(rig: Rig, operation: str, refused: bool) -> None:
+    async def refuse(_selection: Selection) -> Resolved:
+        raise DecodeError("no such site")
+
+    batch = Batch(id="hold-1", action=Action.HOLD, at=rig.clock.now(), by="uid:7")
+    unresolved = parse_where("site = mx.example", rig.clock.now(), live=True) if refused else None
+    record(Disk(), rig.path, 0, Order(batch=batch, selection=Selection(where=unresolved)))
+    disk = FaultyDisk()
+    disk.fail(operation)
+    rig.batches = rig.made(disk)
+    rig.batches.resolve = refuse
+    running = asyncio.ensure_future(rig.batches.run())
+    while not (running.done() or [each for each in rig.every() if each["done"]]):
+        await asyncio.sleep(0)
+        rig.clock.advance(1000)
+    assert running.cancel()
+    assert (rig.files(), rig.listed("hold-1")["trouble"]) == ([], "no such site" if refused else "")
 
 
 async def test_a_file_that_is_no_batch_stays(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
