@@ -3,9 +3,9 @@
 * It binds all ports, each listener once for every shard (SO_REUSEPORT), drops privileges, and forks a server
   process for each shard and the front process that serves the pages. It has no thread and no event loop, so
   it may fork at any time.
-* A process that ends is started again, after a pause that grows while it keeps ending. Its sockets stay
-  open meanwhile: connections that were not accepted wait for it. What ends before the first start is
-  complete ends everything, with exit code 1.
+* A process that ends is started again, after a pause that grows while it keeps ending or cannot be forked.
+  Its sockets stay open meanwhile: connections that were not accepted wait for it. What ends before the first
+  start is complete ends everything, with exit code 1.
 * The process of a shard that cannot start stands in for it (`stand_in`). The server goes on while another
   shard is in service.
 * SIGTERM and SIGINT stop all. SIGHUP has each read its configuration again; one that starts is sent it when
@@ -88,6 +88,7 @@ class Part:
     alive: int = -1
     """In the process: readable when the supervisor stops (`stops`) or is gone. Nothing is read from it."""
     since: int = 0
+    """When it was started, or that was tried, in monotonic ms."""
     reload: bool = False
     """Whether it is to be sent SIGHUP when it is ready."""
     again: int = 0
@@ -159,7 +160,7 @@ class Supervisor:
         self._was_ready = False
 
     def run(self) -> int:
-        """Fork them all, and watch; gives the exit code."""
+        """Fork them all, and watch; gives the exit code. Raises OSError when a first fork fails."""
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         for number in numbers:
             signal.signal(number, lambda *_: None)
@@ -187,7 +188,7 @@ class Supervisor:
             return
         for part in self._parts:
             if part.state is State.PAUSED and part.again <= now:
-                self._start(part)
+                self._start_again(part)
 
     def _poll(self) -> set[int]:
         """Wait; gives the descriptors at which something has happened."""
@@ -267,14 +268,17 @@ class Supervisor:
             log.error("%s (%d) cannot start (%s); the server ends", part.name, pid, why)
             self._stop(1)
             return
-        now = self._clock.monotonic()
         if code == TRY_AGAIN:
-            part.again = now
+            part.again = self._clock.monotonic()
             return
+        self._pause(part, f"{part.name} ({pid}) has ended ({why})")
+
+    def _pause(self, part: Part, why: str) -> None:
+        now = self._clock.monotonic()
         steady = now - part.since > _STEADY_MS
         part.pause = _FIRST_PAUSE if steady else min(part.pause * 2, _LONGEST_PAUSE)
         part.again = now + part.pause
-        log.error("%s (%d) has ended (%s); it is started again in %d ms", part.name, pid, why, part.pause)
+        log.error("%s; it is started again in %d ms", why, part.pause)
 
     def _stop(self, code: int) -> None:
         self._stopping = self._clock.monotonic()
@@ -291,22 +295,38 @@ class Supervisor:
     # ------------------------------------------------------------ start
 
     def _start(self, part: Part) -> None:
-        ours, theirs = os.pipe()
-        sys.stdout.flush()
-        pid = os.fork()
-        if not pid:
-            os.close(ours)
-            part.ready, part.alive = theirs, self._alive[0]
-            self._become(part)
-        os.close(theirs)
-        part.pid, part.ready, part.state, part.reload = pid, ours, State.STARTING, False
-        part.watch = os.pidfd_open(pid)
+        """Raises OSError, and leaves nothing behind, when the system has no room for a process."""
         part.since = self._clock.monotonic()
+        ours, theirs = os.pipe()
+        pid = 0
+        try:
+            sys.stdout.flush()
+            pid = os.fork()
+            if not pid:
+                self._become(part, ours, theirs)
+            part.watch = os.pidfd_open(pid)
+        except OSError:
+            os.close(ours)
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            raise
+        finally:
+            os.close(theirs)
+        part.pid, part.ready, part.state, part.reload = pid, ours, State.STARTING, False
 
-    def _become(self, part: Part) -> None:
+    def _start_again(self, part: Part) -> None:
+        try:
+            self._start(part)
+        except OSError as error:
+            self._pause(part, f"{part.name} cannot be started: {error}")
+
+    def _become(self, part: Part, ours: int, theirs: int) -> None:
         """In the new process: do its work, and never return."""
         code = 1
         try:
+            os.close(ours)
+            part.ready, part.alive = theirs, self._alive[0]
             self._leave(part)
             code = (self._front if part.shard == FRONT else self._serve)(part)
         except BaseException:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 PRELUDE = """
-import os, select, signal
+import errno, os, select, signal
 from mqcd.daemon.shards.supervisor import FRONT, Part, State, Supervisor, stops
 from mqcd.net.shared.balance import Mailboxes
 
@@ -24,7 +24,7 @@ def until_stopped(part):
     return poll.poll(5000) and stops(part.alive)
 
 def supervise(serve, front=deaf):
-    parts = [Part(0, 0), Part(1, 1), Part(FRONT, FRONT)]
+    parts = [Part(0, 0, pause=1), Part(1, 1, pause=1), Part(FRONT, FRONT, pause=1)]
     return Supervisor(parts, Mailboxes.make(2), serve, front).run()
 """
 
@@ -115,5 +115,52 @@ def serve(part):
     return int(not (until_stopped(part) and reloaded))
 
 raise SystemExit(supervise(serve))
+"""
+    assert run(script) == 0
+
+
+def test_a_process_that_cannot_be_forked_is_tried_again() -> None:
+    script = """
+tries = {"fork": 0, "pidfd_open": 0}
+
+def failing(name, at, number):
+    real = getattr(os, name)
+    def call(*given):
+        tries[name] += 1
+        if tries[name] == at:
+            raise OSError(number, os.strerror(number))
+        return real(*given)
+    setattr(os, name, call)
+
+# Shard 1 is started again: by the third try.
+failing("fork", 4, errno.EAGAIN)
+failing("pidfd_open", 4, errno.EMFILE)
+
+def serve(part):
+    if part.shard == 0:
+        return deaf(part)
+    if tries["fork"] <= 3:
+        part.say(State.RUNNING)
+        os.read(go, 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if tries["fork"] == 6:
+        os.kill(os.getppid(), signal.SIGTERM)
+    return deaf(part)
+
+def front(part):
+    os.write(goes, b"g")
+    return deaf(part)
+
+go, goes = os.pipe()
+before = len(os.listdir("/proc/self/fd"))
+code = supervise(serve, front)
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    pass
+else:
+    raise SystemExit("a process is left")
+assert len(os.listdir("/proc/self/fd")) == before + 4, "a descriptor is left"
+raise SystemExit(code)
 """
     assert run(script) == 0
