@@ -24,6 +24,7 @@ from urllib.parse import unquote
 from mqcd.core.ports import Clock
 from mqcd.net.credentials import NOBODY, peer_uid
 from mqcd.net.listening import ProtocolServer, bind
+from mqcd.net.waits import in_time
 from mqcd.ops.http.exchange import Answer, Request, encode, parse_request, plain
 from mqcd.ops.http.hosts import KnownHosts
 
@@ -189,7 +190,9 @@ class HttpServer:
                     await self._for_peer(writer.drain())
                 except BaseException:
                     # What it holds it closes only once it has begun.
-                    await self._in_time(self._stream(chunks, writer, None, head_only=True))
+                    await in_time(
+                        self._clock, TIME_LIMIT_MS, self._stream(chunks, writer, None, head_only=True)
+                    )
                     raise
                 await self._stream(chunks, writer, answer.length, head_only=head_only)
         if request is None:
@@ -219,7 +222,7 @@ class HttpServer:
                     raise ConnectionResetError("the peer has gone")
                 writer.write(chunk)
                 sent += len(chunk)
-                await self._in_time(writer.drain(), STREAM_LIMIT_MS)
+                await in_time(self._clock, STREAM_LIMIT_MS, writer.drain())
         except (ConnectionError, TimeoutError):
             raise
         except Exception:
@@ -260,7 +263,7 @@ class HttpServer:
 
     async def _body(self, reader: asyncio.StreamReader, length: int) -> AsyncIterator[bytes]:
         while length:
-            chunk = await self._in_time(reader.read(min(length, _CHUNK)), STREAM_LIMIT_MS)
+            chunk = await in_time(self._clock, STREAM_LIMIT_MS, reader.read(min(length, _CHUNK)))
             if not chunk:
                 raise ConnectionError("the request ends before its end")
             length -= len(chunk)
@@ -302,7 +305,9 @@ class HttpServer:
                 return answer if isinstance(answer, Answer) else await answer
             limit_ms = SEARCH_LIMIT_MS if isinstance(page, Search) else TIME_LIMIT_MS
             answer = page.page(request) if isinstance(page, Search) else page(request)
-            return answer if isinstance(answer, Answer) else await self._in_time(_awaited(answer), limit_ms)
+            if isinstance(answer, Answer):
+                return answer
+            return await in_time(self._clock, limit_ms, _awaited(answer))
         except TimeoutError:
             return plain(HTTPStatus.GATEWAY_TIMEOUT, "this page takes too long now")
         except Exception:
@@ -311,29 +316,16 @@ class HttpServer:
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; the log says why")
 
     async def _for_peer(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """`_in_time`, for work that the peer is waited for: it may be cut off to make room."""
+        """`in_time`, for work that the peer is waited for: it may be cut off to make room."""
         task = asyncio.current_task()
         if task is None or task not in self._open:
-            return await self._in_time(work)
+            return await in_time(self._clock, TIME_LIMIT_MS, work)
         self._open[task] = True
         try:
-            return await self._in_time(work)
+            return await in_time(self._clock, TIME_LIMIT_MS, work)
         finally:
             if task in self._open:
                 self._open[task] = False
-
-    async def _in_time(self, work: Coroutine[Any, Any, Result], limit_ms: int = TIME_LIMIT_MS) -> Result:
-        """What `work` gives; TimeoutError when it takes longer than `limit_ms`."""
-        working = asyncio.ensure_future(work)
-        limit = asyncio.ensure_future(self._clock.sleep(limit_ms))
-        try:
-            await asyncio.wait((working, limit), return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise TimeoutError(f"a peer of the ops listener was silent for {limit_ms} ms")
-            return working.result()
-        finally:
-            working.cancel()
-            limit.cancel()
 
 
 async def _awaited(answer: Awaitable[Answer]) -> Answer:

@@ -12,6 +12,7 @@ from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.ports import Clock
 from mqcd.net.proxy_header import read_header
 from mqcd.net.securing.server import ListenerTls, peer_identities
+from mqcd.net.waits import in_time
 from mqcd.submit.auth.binding import channel_bindings
 from mqcd.submit.esmtp.caller import Channel
 
@@ -36,18 +37,12 @@ def is_proxy(address: str, proxies: Sequence[Network]) -> bool:
 
 async def named_client(connection: socket.socket, clock: Clock) -> str:
     """The client that the proxy at the other end names, "" where it speaks for itself. Raises Unnamed."""
-    reading = asyncio.ensure_future(read_header(connection))
-    limit = asyncio.ensure_future(clock.sleep(PROXY_MS))
     try:
-        await asyncio.wait([reading, limit], return_when=asyncio.FIRST_COMPLETED)
-        if not reading.done():
-            raise Unnamed("no PROXY header in time")
-        return reading.result()
+        return await in_time(clock, PROXY_MS, read_header(connection))
+    except TimeoutError as error:
+        raise Unnamed("no PROXY header in time") from error
     except (DecodeError, EOFError, OSError) as error:
         raise Unnamed(f"PROXY header expected: {error}") from error
-    finally:
-        reading.cancel()
-        limit.cancel()
 
 
 def tls_channel(tls: ListenerTls, transport: asyncio.BaseTransport) -> Channel:

@@ -7,15 +7,15 @@ taken or refused for the time being, as the setting `allowtimeout` says.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from mqcd.core.errors import NameNotFound, ResolveFailed, StoreUnavailable
 from mqcd.core.ports import Clock, Connection, Resolver
 from mqcd.core.smtp.reply import Reply
+from mqcd.net.waits import in_time
 from mqcd.submit.checks.greylist import Triplet, try_again
 from mqcd.submit.checks.names import Lookup, Want
 from mqcd.submit.esmtp.calls import BUSY, NO_MAIL, NOTHING, REVERSING, STARTED, UNABLE, Collect, Start
@@ -125,7 +125,7 @@ class Desk:
 
     async def _refused_by_dns(self, question: Lookup) -> tuple[Reason, Reply] | None:
         try:
-            has = await self._in_time(self._look_up(question))
+            has = await in_time(self._clock, LOOKUP_MS, self._look_up(question))
         except NameNotFound:
             has = False
         except (ResolveFailed, TimeoutError):
@@ -158,16 +158,3 @@ class Desk:
         if unanswered is not None:
             raise unanswered
         return False
-
-    async def _in_time(self, work: Coroutine[Any, Any, bool]) -> bool:
-        """Its result. Raises TimeoutError."""
-        task = asyncio.ensure_future(work)
-        limit = asyncio.ensure_future(self._clock.sleep(LOOKUP_MS))
-        try:
-            await asyncio.wait([task, limit], return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise TimeoutError
-        finally:
-            task.cancel()
-            limit.cancel()
