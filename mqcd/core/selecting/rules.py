@@ -158,6 +158,7 @@ class RuleSet:
             if not names:
                 self._general.append(compiled)
         self._of_sites = [rule for rule in ordered if not rule.of_records]
+        """The strongest first."""
 
     def _about(self, subject: Subject) -> Sequence[_Compiled]:
         """The rules that may select it, in their order."""
@@ -176,7 +177,7 @@ class RuleSet:
         subject = Subject(recipient, "" if destination is None else site_name(destination))
         for each in self._about(subject):
             rule = each.rule
-            if self._ended(rule, now) or (destination is None and not rule.of_records):
+            if (destination is None and not rule.of_records) or (rule.ended(now) and self._may_expire()):
                 continue
             if each.at and abs(now - each.at) >= _STEP_MS:
                 each.matches, each.at = _compile(rule, now, each.place).matches, now
@@ -190,13 +191,7 @@ class RuleSet:
         rule = self.find(recipient, None, now) if self._of_sites else None
         if rule is None or rule.action is RuleAction.SLOW:
             return False
-        strongest = next(
-            (_ORDER[each.action] for each in self._of_sites if not self._ended(each, now)), len(_ORDER)
-        )
-        return strongest < _ORDER[rule.action]
-
-    def _ended(self, rule: StandingRule, now: int) -> bool:
-        return rule.ended(now) and self._may_expire()
+        return _ORDER[self._of_sites[0].action] < _ORDER[rule.action]
 
 
 def _compile(rule: StandingRule, now: int, place: int) -> _Compiled:

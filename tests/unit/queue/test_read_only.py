@@ -43,6 +43,7 @@ async def test_it_shows_everything_and_changes_nothing(rig: Rig) -> None:
     assert await looking.claim(10, rig.clock.now() + 10 * HOUR) == ()
     assert await looking.claim_bounces(10) == ()
     assert looking.next_due() is None
+    assert looking.may_expire()
     assert looking.refusing()
     await looking.close()
     assert octets(rig.root) == before
