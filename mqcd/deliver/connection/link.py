@@ -95,9 +95,9 @@ class Link:
         try:
             connection = await dialer.dial(self.address, port, source)
         except asyncio.CancelledError:
-            if not self._timed_out or self._dialling is None:
+            # A recall or a stop may have come in the same turn: its cancellation is left.
+            if not self._timed_out or self._dialling is None or self._dialling.uncancel():
                 raise
-            self._dialling.uncancel()
             raise ConnectFailed("connection timed out") from None
         finally:
             self._dialling = None
