@@ -122,6 +122,7 @@ class Link:
             if smtp.state is State.TLS:
                 await self._start_tls()
                 smtp.tls_started()
+                self._await_reply(self._clock.monotonic())
             self.send()
             await self.receive()
         return smtp.state
