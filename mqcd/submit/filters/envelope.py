@@ -17,6 +17,7 @@ the transaction with the next command that is accepted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from aiosmtpd.smtp import Envelope
@@ -54,6 +55,10 @@ class Left:
         transaction.recipients[self.kept :] = self.recipients
         transaction.recipient_dsn[self.kept :] = self.recipient_dsn
         transaction.octets = self.octets
+        declared = transaction.parameters.smtputf8
+        if not declared and not all(map(str.isascii, (self.sender, *self.recipients))):
+            # Else no next hop could be given these addresses, whatever it offers.
+            transaction.parameters = replace(transaction.parameters, smtputf8=True)
 
 
 class HookEnvelope:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError, IllegalTransition
@@ -154,13 +155,7 @@ class Dialogue(Securing):
         self.messages += 1
         self._move(Event.SENT if self.chunk is None or self.chunk.last else Event.DROP)
 
-    def _ehlo(self, argument: str) -> bytes:
-        return self._greet(argument, True)
-
-    def _helo(self, argument: str) -> bytes:
-        return self._greet(argument, False)
-
-    def _greet(self, argument: str, esmtp: bool) -> bytes:
+    def _greet(self, argument: str, *, esmtp: bool) -> bytes:
         if not argument:
             return self.bad(replies.NEED_NAME)
         if (denied := self._depends(self.rules.check_helo(argument, self.client))) is not None:
@@ -358,15 +353,6 @@ class Dialogue(Securing):
         """A client that names another address, and is none of the proxies that may."""
         return self._close(Reason.PROXY, replies.NO_PROXY)
 
-    def _noop(self, argument: str) -> bytes:
-        return replies.RESET
-
-    def _vrfy(self, argument: str) -> bytes:
-        return replies.CANNOT_VERIFY
-
-    def _help(self, argument: str) -> bytes:
-        return replies.HELP
-
     def _quit(self, argument: str) -> bytes:
         if argument:
             return self.bad(replies.NO_ARGUMENT)
@@ -384,16 +370,15 @@ _COMMANDS: Commands = {
     b"ETRN": (Event.CALL, Dialogue._etrn),
     b"ATRN": (Event.CALL, Dialogue._atrn),
     b"RSET": (Event.RSET, Dialogue._rset),
-    b"NOOP": (Event.OTHER, Dialogue._noop),
-    b"VRFY": (Event.OTHER, Dialogue._vrfy),
-    b"HELP": (Event.OTHER, Dialogue._help),
+    b"NOOP": (Event.OTHER, lambda *_: replies.RESET),
+    b"VRFY": (Event.OTHER, lambda *_: replies.CANNOT_VERIFY),
+    b"HELP": (Event.OTHER, lambda *_: replies.HELP),
     b"QUIT": (Event.QUIT, Dialogue._quit),
     b"PROXY": (Event.OTHER, Dialogue._proxy),
 }
-_GREETINGS: Mapping[bool, Commands] = {
-    False: {b"EHLO": (Event.HELLO, Dialogue._ehlo), b"HELO": (Event.HELLO, Dialogue._helo)},
-    True: {b"LHLO": (Event.HELLO, Dialogue._ehlo)},
-}
+_EHLO = Event.HELLO, partial(Dialogue._greet, esmtp=True)
+_HELO = Event.HELLO, partial(Dialogue._greet, esmtp=False)
+_GREETINGS: Mapping[bool, Commands] = {False: {b"EHLO": _EHLO, b"HELO": _HELO}, True: {b"LHLO": _EHLO}}
 """By whether it is LMTP, which has no EHLO and no HELO (RFC 2033, 4.1)."""
 _AUTH: Commands = {b"AUTH": (Event.AUTH, Dialogue._auth)}
 _STARTTLS: Commands = {b"STARTTLS": (Event.STARTTLS, Dialogue._starttls)}

@@ -129,7 +129,8 @@ async def test_an_answer_in_time_or_none() -> None:
     async with running(stalls=True) as fake:
         reply, _ = await send(house(fake, "timeout=20ms", "failopen=N"))
         assert reply.startswith("451 ")
-        assert len(fake.asked) == 1
+        # On a busy machine the time is over before the question has come.
+        assert len(fake.asked) <= 1
 
 
 async def test_a_server_that_is_gone_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:

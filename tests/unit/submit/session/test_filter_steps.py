@@ -112,6 +112,20 @@ async def test_what_any_hook_leaves_is_queued(name: str) -> None:
         assert {each.envelope.sender for each in await ours.queued()} == {"other@example.net"}
 
 
+@pytest.mark.parametrize("verb", ["MAIL", "RCPT", "DATA"])
+async def test_an_address_beyond_ascii_that_a_filter_leaves_declares_smtputf8(verb: str) -> None:
+    def rewrite(server: Any, session: Any, envelope: Any, address: str) -> str:
+        envelope.mail_from = "büro@example.net" if verb == "MAIL" else envelope.mail_from
+        envelope.rcpt_tos += [] if verb == "MAIL" else ["büro@example.com"]
+        return "250 2.0.0 Ok"
+
+    async with open_house(house("ScriptedWhole")) as ours, visit(ours) as client:
+        scripted(ours, **{verb: rewrite})
+        await client.say("EHLO client")
+        assert (await send(client)).startswith("250 ")
+        assert all(each.envelope.smtputf8 for each in await ours.queued())
+
+
 async def test_equal_recipients_keep_their_own_parameters_through_a_filter() -> None:
     async with open_house(house("ScriptedWhole")) as ours, visit(ours) as client:
         await client.say("EHLO client")
