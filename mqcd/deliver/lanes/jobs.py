@@ -43,11 +43,6 @@ class Job:
     paid: bool = False
     """Its limits have been charged."""
 
-    @property
-    def priority(self) -> int:
-        """Its message's."""
-        return self.recipients[0].envelope.priority
-
     def of(self, recipients: list[Recipient]) -> Job:
         """The same job, of some of its recipients."""
         return replace(self, recipients=recipients)
@@ -84,11 +79,6 @@ class JobQueue:
     def __iter__(self) -> Iterator[Job]:
         """The first job first, then by priority and arrival."""
         return chain.from_iterable(self._order())
-
-    @property
-    def first(self) -> Job:
-        """The job whose turn it is. Raises IndexError where there is none."""
-        return self.row[0]
 
     @property
     def longest_since(self) -> int:
@@ -141,13 +131,14 @@ class JobQueue:
         self.count(job, -len(job.recipients))
         return job
 
-    def split_first(self, size: int) -> None:
-        """Make the first `size` recipients of the first job a job of their own."""
-        job = self.first
+    def split_first(self, size: int) -> Job:
+        """Make the first `size` recipients of the first job a job of their own; returns the first job."""
+        job = self.row[0]
         if len(job.recipients) > size:
             first = job.of(job.recipients[:size])
             job.recipients = job.recipients[size:]
             self._put_first(first)
+        return self.row[0]
 
     def step_aside(self) -> Job:
         """The first job, out of the queue until it comes back; its limits still count it."""
@@ -178,7 +169,7 @@ class JobQueue:
         """Take everything out but the first recipient."""
         if not self.waiting:
             return []
-        later = self.cut(len(self.first.recipients))
+        later = self.cut(len(self.row[0].recipients))
         first = self._take_last()
         self.append(first.of(first.recipients[:1]), False)
         return first.recipients[1:] + later

@@ -85,7 +85,8 @@ class Shares:
         self.held: Counter[str] = Counter()
         """Recipients in flight by tenant; none is 0."""
         self.several = False
-        """Whether there has been mail of more than one tenant: until then nobody asks for places."""
+        """Whether there has been mail of more than one tenant: until then none holds little beside another,
+        and no claim asks for places."""
         self._first: str | None = None
 
     def enter(self, recipients: Iterable[Recipient]) -> None:
@@ -109,7 +110,9 @@ class Shares:
     def is_few(self, recipient: Recipient, waiting: int, active: int, most: int) -> bool:
         """Whether a recipient comes into a lane although others have to wait outside; `waiting`: how many
         that came so wait there."""
-        return waiting < few_of(most) and self.holds_little(recipient.envelope.tenant, active, most)
+        if not self.several or waiting >= few_of(most):
+            return False
+        return self.holds_little(recipient.envelope.tenant, active, most)
 
     def holds_little(self, tenant: str, active: int, most: int, more: int = 0) -> bool:
         """Whether a tenant with `more` recipients holds next to nothing of `active` ones."""

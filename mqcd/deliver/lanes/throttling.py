@@ -187,7 +187,7 @@ class Throttle:
         if not (self.senders or queue.limits):
             return queue.take()
         while queue.waiting and lane.asleep <= now:
-            job = queue.first
+            job = queue.row[0]
             if job.paid:
                 return queue.take()
             limits = queue.limits_of(job)
@@ -195,8 +195,7 @@ class Throttle:
             if isinstance(size, int):
                 for limit in limits:
                     limit.take(size, now)
-                queue.split_first(size)
-                queue.first.paid = True
+                queue.split_first(size).paid = True
                 return queue.take()
             self._sleep(lane, size)
             if size.limit.scope is not Scope.SENDER:

@@ -40,7 +40,7 @@ def drain(made: JobQueue) -> list[int]:
     """The orders in which all go."""
     gone = []
     while made.waiting:
-        first = made.first
+        first = made.row[0]
         assert made.take() is first
         gone.append(number_of(first))
     return gone
@@ -97,7 +97,7 @@ def test_whatever_is_done_nothing_is_lost(priorities: list[int], actions: list[s
             count += 1
         assert {number_of(each) for each in made} == waiting
         assert len(list(made)) == len(waiting)
-        assert not made.waiting or next(iter(made)) is made.first
+        assert not made.waiting or next(iter(made)) is made.row[0]
     kept = [number_of(each) for each in made]
     assert [take_last(made) for _ in kept] == kept[::-1]
 
