@@ -22,7 +22,7 @@ from mqcd.net.securing.server import ListenerTls
 _RECORD = 16384
 """Octets that one record holds at most (RFC 8446, 5.1): a read takes a whole one."""
 _UNREAD = 1 << 20
-"""Octets that a client may leave unread while TLS itself adds to them; replies pause long before."""
+"""Octets of what TLS itself answers that a client may leave unread."""
 
 
 class Upper(Protocol):
@@ -65,6 +65,8 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         self._secure = False
         self._closed = False
         self._receives = False
+        self._answers = 0
+        """At most so many octets of what TLS itself has answered are unread."""
         transport.set_protocol(self)
 
     # Called by the event loop.
@@ -84,7 +86,7 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         self._receives = False
         if not self._closed:
             self._flush()
-            if self._transport.get_write_buffer_size() > _UNREAD:
+            if self._answers > _UNREAD:
                 # Answers to key updates (RFC 8446, 4.6.3): they cost the client nothing.
                 self._upper.insecure("TLS failed: key updates whose answers are not read")
 
@@ -180,6 +182,7 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
                 ended = not parts[-1]
         except ssl.SSLWantReadError:
             pass
+        self._answers = min(self._answers, self.get_write_buffer_size()) + self._outgoing.pending
         if data := b"".join(parts):
             self._upper.data_received(data)
         if ended and not self._closed:

@@ -183,7 +183,7 @@ class Journal:
 
     @property
     def broken(self) -> str:
-        """Why memory may differ from the journal; "" while it does not. Only a restart ends it."""
+        """Why memory may differ from the journal; "" while it does not, and once `stop` was called."""
         return BROKEN if self._state is _BROKEN else ""
 
     @property

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiosmtpd.smtp import Envelope
 
@@ -115,12 +115,12 @@ class HookEnvelope:
 
     def content(self) -> bytes:
         """What the hook of DATA has left, CRLF at the end of each line. Raises DecodeError, TypeError."""
-        content = self._server.envelope.content
+        content: Any = self._server.envelope.content
         if content is None:
             raise DecodeError("the filter left no content")
         if isinstance(content, str):
             content = content.encode("utf-8", "surrogateescape")
-        octets = memoryview(content).tobytes()
+        octets = content if isinstance(content, bytes) else memoryview(content).tobytes()
         if b"\0" in octets:
             raise DecodeError("the filter left a NUL in the content")
         ends = octets.count(b"\r\n")

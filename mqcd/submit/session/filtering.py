@@ -33,7 +33,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
-from typing import Any, cast
+from typing import Any
 
 from aiosmtpd.smtp import MISSING, Envelope, LoginPassword, Session
 
@@ -48,6 +48,7 @@ from mqcd.submit.filters.verdict import Accepts, Verdict, read_status
 from mqcd.submit.message.received import clean_helo
 from mqcd.submit.session.connections import client_address
 from mqcd.submit.session.dialogue import Dialogue
+from mqcd.submit.session.work import Work
 
 log = logging.getLogger(__name__)
 
@@ -86,9 +87,11 @@ class Filter:
     """The hooks of one session."""
 
     def __init__(
-        self, handler: Handler, dialogue: Dialogue, transport: asyncio.Transport, clock: Clock
+        self, handler: Handler, dialogue: Dialogue, transport: asyncio.Transport, clock: Clock, work: Work
     ) -> None:
+        """`work` runs the hooks."""
         self._clock = clock
+        self._work = work
         self._called = ""
         """The hook that is running; "" = none."""
         self._since = 0
@@ -210,16 +213,15 @@ class Filter:
         """Its result; meanwhile `hangs` watches it. Raises CancelledError where the session is cut, even if
         the hook overlooks that, and RuntimeError where the hook alone is cancelled."""
         self._called, self._since = name, self._clock.monotonic()
-        session = cast("asyncio.Task[None]", asyncio.current_task())
         try:
             result = await hook
         except asyncio.CancelledError as error:
-            if session.cancelling():
+            if self._work.cancelled:
                 raise
             raise RuntimeError("cancelled, though its session is not") from error
         finally:
             self._called = ""
-        if session.cancelling():
+        if self._work.cancelled:
             raise asyncio.CancelledError
         return result
 

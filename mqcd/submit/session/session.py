@@ -147,7 +147,7 @@ class Session(asyncio.Protocol):
         self._dialogue.caller = self.caller
         handler = intake.handlers.get(filter_key(rules.settings))
         if handler is not None:
-            self._filter = Filter(handler, self._dialogue, self.transport, intake.clock)
+            self._filter = Filter(handler, self._dialogue, self.transport, intake.clock, self._work)
         self._host.enter(self)
         self._began = intake.clock.monotonic()
         if rules.tls_first:

@@ -22,7 +22,7 @@ from mqcd.submit.policy.load import MOST_WAIT_MS, Load
 class Work:
     """At most one task at a time."""
 
-    __slots__ = ("_begun", "_cancelled", "_clock", "_sleep", "task")
+    __slots__ = ("_begun", "_clock", "_sleep", "cancelled", "task")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -30,20 +30,20 @@ class Work:
         """The one under way; only this class sets it."""
         self._begun = False
         """The task has taken its first step."""
-        self._cancelled = False
-        """It is to end at that step."""
+        self.cancelled = False
+        """`cancel` was called for it; a task's own count, `cancelling`, has also what it did to itself."""
         self._sleep: asyncio.Task[None] | None = None
 
     def start(self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]) -> None:
         """Begin the task. `ended` is called with what ended it, None = it was done; it may start the next."""
-        self._begun = self._cancelled = False
+        self._begun = self.cancelled = False
         self.task = asyncio.get_running_loop().create_task(self._run(work, ended))
 
     def cancel(self) -> None:
         """Cancel the task, if there is one; before its first step asyncio would end it without `ended`."""
         if self.task is not None and self._begun:
             self.task.cancel()
-        self._cancelled = True
+        self.cancelled = True
 
     async def _run(
         self, work: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]
@@ -51,7 +51,7 @@ class Work:
         error: BaseException | None = None
         self._begun = True
         try:
-            if self._cancelled:
+            if self.cancelled:
                 work.throw(asyncio.CancelledError())
             await work
         except Exception as fault:

@@ -66,6 +66,20 @@ def test_answers_of_tls_that_are_not_read_end_the_connection() -> None:
     assert len(upper.reasons) == 1
 
 
+class Reading(Upper):
+    def data_received(self, data: bytes) -> None:
+        assert data
+
+
+def test_unread_replies_end_no_connection() -> None:
+    transport, upper = Unread(), Reading()
+    layer = TlsLayer(cast("Any", transport), cast("Any", upper), cast("ListenerTls", FakeTls()))
+    layer.data_received(HELLO)
+    layer.write(bytes(2 << 20))
+    layer.data_received(inverted(b"NOOP"))
+    assert upper.reasons == []
+
+
 class Leaving(Upper):
     """Answers, and closes."""
 

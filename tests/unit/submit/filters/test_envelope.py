@@ -75,3 +75,9 @@ def test_what_is_taken_back_leaves_both_as_before() -> None:
     assert transaction.recipients == server.envelope.rcpt_tos == ["one@example.com"]
     assert transaction.recipient_dsn == ["ORCPT=0"]
     assert transaction.sender == server.envelope.mail_from == "a@example.net"
+
+
+def test_unchanged_content_is_not_copied() -> None:
+    server, hooked, _ = announced()
+    server.envelope.content = b"Subject: a\r\n\r\nb\r\n"
+    assert hooked.content() is server.envelope.content

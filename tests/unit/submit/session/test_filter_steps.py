@@ -288,6 +288,22 @@ async def test_a_hook_that_overlooks_its_cancellation_takes_no_message() -> None
         assert await ours.queued() == []
 
 
+async def test_a_hook_may_cancel_itself_and_go_on() -> None:
+    async def time_out(*_: object) -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return "250 fine"
+
+    async with open_house(house("ScriptedWhole")) as ours, visit(ours) as client:
+        scripted(ours, DATA=time_out)
+        await client.say("EHLO client")
+        assert await send(client) == "250 fine\r\n"
+        assert len(await ours.queued()) == 1
+
+
 async def held(entered: asyncio.Event, go_on: asyncio.Event) -> str:
     entered.set()
     await go_on.wait()
