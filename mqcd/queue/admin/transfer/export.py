@@ -3,7 +3,8 @@
 Reads under a pin, with or without a running server, and changes nothing in the queue: it is a copy. A
 large queue is exported in parts, each of its own moment, so that neither memory nor the time of a pin grows
 with it. Beside a running server a message may be delivered before its turn comes; it is left out and counted
-as gone. The index appears last, and only whole. Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError.
+as gone. What the server moves or ends once the pin's time is up is looked up in a new view. The index appears
+last, and only whole. Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import os
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, DecodeError, MqcdError, StoreBusy, StoreUnavailable
 from mqcd.core.model import Recipient
 from mqcd.core.progress import Progress, no_progress
 from mqcd.core.queueing.spid import format_spid
@@ -53,6 +55,8 @@ _LINES = 500
 """Index lines that are written at once."""
 _PART = 100_000
 """Recipients whose records are in memory at once."""
+_TRIES = 5
+"""How often records are read, each time in a new view, while the queue moves on before they have been."""
 
 
 @dataclass(slots=True)
@@ -96,12 +100,17 @@ def export_view(
 ) -> Exported:
     """The same of any queue that `look` gives views of."""
     done = Exported()
-    with closing(look()) as snapshot:
+
+    def spids_of(snapshot: Looked) -> array[int]:
         if disk.names(target):
             raise StoreUnavailable(f"{target} is not empty: name a new directory")
         spids = array("Q")
         for found in snapshot.project(selection, _spid):
             spids.extend(found)
+        return spids
+
+    snapshot, spids = _viewed(look, spids_of)
+    with closing(snapshot):
         done.damaged = snapshot.left_out
     disk.mkdir(target, sync=False)
     # A limit chooses by the order of reading: what it chose must not be parted.
@@ -113,9 +122,21 @@ def export_view(
         raise StoreUnavailable(
             f"{why}. What {target} holds by now is a part, without its index: name another directory"
         ) from error
-    if done.failed:
-        _part_gone_from_failed(look, done)
     return done
+
+
+def _viewed(look: Look, read: Callable[[Looked], Made], tries: int = _TRIES) -> tuple[Looked, Made]:
+    """A view, for the caller to close, and what `read` makes of it. Raises StoreBusy after so many tries."""
+    try:
+        with ExitStack() as opened:
+            snapshot = opened.enter_context(closing(look()))
+            made = read(snapshot)
+            opened.pop_all()
+    except StoreBusy:
+        if tries == 1:
+            raise
+        return _viewed(look, read, tries - 1)
+    return snapshot, made
 
 
 def _spid(text: str, _begun: bool) -> int:
@@ -145,14 +166,6 @@ def _parts(spids: array[int], size: int) -> Iterator[_Part]:
         start = end
 
 
-def _part_gone_from_failed(look: Look, done: Exported) -> None:
-    """What is no longer in the queue has not failed."""
-    with closing(look()) as snapshot:
-        left = {spid for found in snapshot.project(Selection(), _spid) for spid in found} & done.failed.keys()
-    done.gone += len(done.failed) - len(left)
-    done.failed = {spid: text for spid, text in done.failed.items() if spid in left}
-
-
 class _Export:
     def __init__(
         self,
@@ -180,10 +193,9 @@ class _Export:
                 at = before = 0
                 messages = sum(part.messages for part in parts)
                 for part in parts:
-                    with closing(self._look()) as snapshot:
-                        for count, lines in self._lines(snapshot, part):
-                            self._progress("exporting", before + count, messages)
-                            at += self._disk.pwritev(fd, [line.encode() for line in lines], at)
+                    for count, lines in self._lines(part):
+                        self._progress("exporting", before + count, messages)
+                        at += self._disk.pwritev(fd, [line.encode() for line in lines], at)
                     before += part.messages
             finally:
                 self._disk.close(fd)
@@ -191,62 +203,79 @@ class _Export:
         self._disk.rename(temp, path)
         self._disk.sync_dir(self._target)
 
-    def _records(self, snapshot: Looked, part: _Part) -> dict[str, list[str]]:
-        """Texts of the part's records by SPID."""
+    def _lines(self, part: _Part) -> Iterator[tuple[int, list[str]]]:
+        """How many messages have been copied, and the next lines of the index.
+
+        What fails is tried again in a new view, as long as fewer fail there.
+        """
+        copied = 0
+        lines: list[str] = []
+        before: dict[int, str] | None = None
+        while True:
+            failed: dict[int, str] = {}
+            snapshot, records = _viewed(self._look, partial(self._records, part=part, only=before))
+            with closing(snapshot):
+                for spid in sorted(records):
+                    try:
+                        lines.append(self._copy(snapshot, spid, records.pop(spid)))
+                    except MqcdError as error:
+                        failed[int(spid, 16)] = str(error)
+                        continue
+                    copied += 1
+                    if copied % _LINES == 0:
+                        yield copied, lines
+                        lines = []
+            if not failed or (before is not None and len(failed) == len(before)):
+                break
+            before = failed
+        self._done.failed |= failed
+        self._done.gone += part.messages - copied - len(failed)
+        yield part.messages, lines
+
+    def _records(self, snapshot: Looked, part: _Part, only: Collection[int] | None) -> dict[str, list[str]]:
+        """Texts of the part's records by SPID; of these alone, if any are given."""
         first, last = format_spid(part.first), format_spid(part.last)
         records: dict[str, list[str]] = defaultdict(list)
 
         def within(text: str, _begun: bool) -> str:
             return text if first <= text[:16] <= last else ""
 
-        for texts in snapshot.project(self._selection, within):
+        # A limit has chosen these already.
+        selection = self._selection if only is None else replace(self._selection, limit=None)
+        for texts in snapshot.project(selection, within):
             for text in filter(None, texts):
-                records[text[:16]].append(text)
+                if only is None or int(text[:16], 16) in only:
+                    records[text[:16]].append(text)
         return records
 
-    def _lines(self, snapshot: Looked, part: _Part) -> Iterator[tuple[int, list[str]]]:
-        """How many messages have been seen to, and the next lines of the index."""
-        lines: list[str] = []
-        records = self._records(snapshot, part)
-        self._done.gone += part.messages - len(records)
-        for count, spid in enumerate(sorted(records), 1):
-            recipients = self._recipients(records.pop(spid))
-            name = f"{spid}.eml"
-            if recipients and self._copy(snapshot, recipients[0], self._target / name):
-                lines.append(index.encode(name, recipients))
-                self._done.messages += 1
-                self._done.recipients += len(recipients)
-            if count % _LINES == 0:
-                yield count, lines
-                lines = []
-        yield part.messages, lines
-
-    def _recipients(self, texts: list[str]) -> list[Recipient]:
+    def _copy(self, snapshot: Looked, spid: str, texts: list[str]) -> str:
+        """Copy a message; gives its line of the index. Raises MqcdError when it cannot be had whole."""
+        recipients = _recipients(texts)
+        name = f"{spid}.eml"
         try:
-            found = sorted(map(parse, texts), key=lambda each: (each.qid, each.attempts))
-        except DecodeError as error:
-            self._done.failed[int(texts[0][:16], 16)] = str(error)
-            return []
-        # Where the MANIFEST is guessed, some may be there twice: the one with more attempts is later.
-        return list({each.qid: each for each in found}.values())
+            self._write(self._target / name, snapshot, recipients[0])
+        except MqcdError:
+            self._disk.unlink(self._target / name)
+            raise
+        self._done.messages += 1
+        self._done.recipients += len(recipients)
+        return index.encode(name, recipients)
 
-    def _copy(self, snapshot: Looked, recipient: Recipient, path: Path) -> bool:
-        """Copy a recipient's content; False when it cannot be had whole."""
+    def _write(self, path: Path, snapshot: Looked, recipient: Recipient) -> None:
+        """Write a recipient's content. Raises MqcdError, OSError."""
         fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         written = 0
         try:
             for chunk in snapshot.content(recipient.spid, recipient):
                 written += self._disk.pwritev(fd, [chunk], written)
-            trouble = "" if written == recipient.size else _differs(written, recipient.size)
-        except MqcdError as error:
-            trouble = str(error)
         finally:
             self._disk.close(fd)
-        if trouble:
-            self._disk.unlink(path)
-            self._done.failed[recipient.spid] = trouble
-        return not trouble
+        if written != recipient.size:
+            raise ContentUnavailable(f"its content has {written} octets and should have {recipient.size}")
 
 
-def _differs(written: int, size: int) -> str:
-    return f"its content has {written} octets and should have {size}"
+def _recipients(texts: list[str]) -> list[Recipient]:
+    """Those of one message. Raises DecodeError."""
+    found = sorted(map(parse, texts), key=lambda each: (each.qid, each.attempts))
+    # Where the MANIFEST is guessed, some may be there twice: the one with more attempts is later.
+    return list({each.qid: each for each in found}.values())

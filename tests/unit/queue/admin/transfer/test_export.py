@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcd.config.kinds.names import LOGIN, NAME
-from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.errors import DecodeError, StoreBusy, StoreUnavailable
 from mqcd.core.model import Attempt, Bounced, Origin, Phase, Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.transition import with_last_words
@@ -23,9 +25,10 @@ from mqcd.core.smtp.reply import Reply
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.admin.transfer.eml import read_directory
-from mqcd.queue.admin.transfer.export import Exported, export
+from mqcd.queue.admin.transfer.export import Exported, Made, export, export_view
 from mqcd.queue.admin.transfer.job import Import, Outcome
 from mqcd.queue.format import record
+from mqcd.queue.reading.shards import Snapshots
 from mqcd.submit.esmtp.parameters import DSN_PARAMETERS, parse_mail, parse_rcpt
 from tests.contract.mail import delivered
 from tests.fakes.clock import START_MS, FakeClock
@@ -216,6 +219,60 @@ async def test_what_is_delivered_meanwhile_is_gone_and_not_failed(rig: Rig, tmp_
     gate.release()
     done = await task
     assert (done.messages, done.gone, done.failed) == (1, 1, {})
+
+
+class Unpinned(FaultyDisk):
+    """That of a reader whose pin has ended."""
+
+    def lock(self, fd: int, *, exclusive: bool) -> bool:
+        return True
+
+
+async def test_a_content_that_moves_meanwhile_is_copied_from_where_it_is(rig: Rig, tmp_path: Path) -> None:
+    for name in ("first", "moves", "goes"):
+        await rig.post.send(f"{name}@d.example", content=name.encode())
+    disk = Unpinned()
+    gate = disk.block("pwritev", "*.eml")
+    target = tmp_path / "out"
+    work = asyncio.create_task(asyncio.to_thread(export, disk, (rig.queue, rig.spool), Selection(), target))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    segment = rig.shard.ring.current
+    assert segment is not None
+    [goes] = [each for each in await rig.post.claim_all() if each.address.startswith("goes")]
+    await rig.post.settle(delivered(), goes)
+    await rig.evacuate()
+    while segment.path.exists():
+        await rig.post.send("new@d.example")
+        await rig.seal()
+    gate.release()
+    done = await work
+    assert (done.messages, done.recipients, done.gone, done.failed) == (2, 2, 1, {})
+    assert [(target / each["file"]).read_bytes() for each in entries(target)] == [b"first", b"moves"]
+    assert len(list(target.iterdir())) == 3
+
+
+async def test_a_queue_that_moves_on_is_read_again(rig: Rig, tmp_path: Path) -> None:
+    await fill(rig)
+    moves = [True] * 5
+
+    class Overtaken(Snapshots):
+        def project(self, selection: Selection, make: Callable[[str, bool], Made]) -> Iterator[list[Made]]:
+            moves_on = moves.pop(0)
+            for found in super().project(selection, make):
+                yield found
+                if moves_on:
+                    raise StoreBusy("the queue has moved on")
+
+    def export_it() -> Exported:
+        look = partial(Overtaken, Disk(), rig.queue, rig.spool)
+        return export_view(Disk(), look, Selection(), tmp_path / "out")
+
+    with pytest.raises(StoreBusy, match="moved on"):
+        export_it()
+    assert not (tmp_path / "out").exists()
+    moves += [True, False, True, False]
+    done = export_it()
+    assert (done.messages, done.gone, done.failed, moves) == (4, 0, {}, [])
 
 
 async def test_what_was_exported_comes_back_as_it_was(rig: Rig, tmp_path: Path) -> None:
