@@ -100,11 +100,16 @@ def as_octets(content: bytes | str | email.message.Message) -> bytes:
 
 def checked(draft: Draft) -> Draft:
     """Raises ValueError for a bad address, or no recipient at all."""
-    if not draft.recipients:
+    check_parties(draft.sender, draft.recipients)
+    return draft
+
+
+def check_parties(sender: str, recipients: Sequence[str]) -> None:
+    """Raises ValueError for a bad address, or no recipient at all."""
+    if not recipients:
         raise ValueError("a message needs a recipient")
     try:
-        for address in (*draft.recipients, *([draft.sender] if draft.sender else [])):
+        for address in (*recipients, *([sender] if sender else [])):
             check_address(address)
     except DecodeError as error:
         raise ValueError(str(error)) from error
-    return draft

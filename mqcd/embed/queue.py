@@ -29,7 +29,16 @@ from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.marks import marks_of
 from mqcd.embed.backoff import five_attempts
-from mqcd.embed.message import Backoff, Draft, EnqueuePolicy, Relay, RelayPolicy, as_octets, checked
+from mqcd.embed.message import (
+    Backoff,
+    Draft,
+    EnqueuePolicy,
+    Relay,
+    RelayPolicy,
+    as_octets,
+    check_parties,
+    checked,
+)
 from mqcd.embed.wishes import BounceFactory, Parts, SmtpRelay, Wishes
 from mqcd.net.clock import SystemClock
 
@@ -172,7 +181,11 @@ class Queue:
         return self.store.reserve(several)
 
     async def submit(self, submission: Submission) -> None:
-        """Take a message with an envelope of the program's own; durable on return."""
+        """Take a message with an envelope of the program's own; durable on return.
+
+        Raises as `enqueue` does, but for policies.
+        """
+        check_parties(submission.envelope.sender, submission.recipients)
         await self.store.enqueue(submission)
 
     # ------------------------------------------------------------ looks

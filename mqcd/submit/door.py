@@ -7,7 +7,7 @@
   no limit for one address.
 * A client in `proxies` has to begin with a PROXY header, within ten seconds; the address in it
   is the client for everything that follows.
-* A session lasts an hour at most, besides a message under way; see `Session.check_deadline`.
+* A session that is silent or lasts too long is ended; see `Session.check_deadline`.
 * `stop` closes the socket, gives every session its 421 as soon as it is not committing, and waits for
   the replies to messages that are being committed. What is not done after `grace` ms is cut off.
 * `close_door` and `open_door` refuse and admit new mail (4xx at MAIL) while sessions go on.

@@ -60,7 +60,8 @@ STATE = pa.schema([(name, _kind(name)) for name in (*KEY, *_COUNTS, *_LEAST, *_G
 
 A new column of a recipient:
 
-* a number of events goes into `_COUNTS`;
+* a number of events goes into `_COUNTS`; where not all events of its verbs count, its value into `of_events`,
+  behind `_COUNTS`, as that of `reports`, and fields that this reads into `EVENT`;
 * the least or greatest value over all events into `_LEAST` or `_GREATEST`; what it is for one event, into
   `of_events`, and the event's fields that this reads, into `EVENT`;
 * a field of the newest event that has it into `_NEWEST`, by the event's name for it: of the envelope

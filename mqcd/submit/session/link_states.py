@@ -18,9 +18,6 @@ from enum import Enum, auto
 
 from mqcd.core.states import following
 
-SESSION_MS = 3_600_000
-"""Maximum length of a session; a message under way may finish."""
-
 
 class Link(Enum):
     """The state of a session's connection."""
@@ -84,10 +81,10 @@ def overdue(link: Link, *, silent: bool, too_long: bool, content_slow: bool | No
     """What to do with a session now, if anything.
 
     `silent`: nothing has come for the listener's `timeout` that the server waits for. `too_long`: the session
-    has lasted for SESSION_MS, which ends it when no content is under way. `content_slow`: the octets of one
-    message were waited for longer than ten minutes and its size at 1 KB/s, since octets that drip must hold
-    no session for ever; None = no task is under way. What the server makes the client wait for does not
-    count. A client that does not even take the last reply is cut off after `timeout` more.
+    has lasted for SESSION_MS of `session`, which ends it when no content is under way. `content_slow`: the
+    octets of one message were waited for longer than ten minutes and its size at 1 KB/s, since octets that
+    drip must hold no session for ever; None = no task is under way. What the server makes the client wait for
+    does not count. A client that does not even take the last reply is cut off after `timeout` more.
     """
     if link is not Link.ANSWERING:
         return Overdue.CUT if silent or too_long else None

@@ -57,13 +57,15 @@ from mqcd.submit.session.connections import tls_channel
 from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter
 from mqcd.submit.session.intake import Intake
-from mqcd.submit.session.link_states import OVER, SESSION_MS, Event, Link, Overdue, after, overdue
+from mqcd.submit.session.link_states import OVER, Event, Link, Overdue, after, overdue
 from mqcd.submit.session.tasks import SessionTask
 from mqcd.submit.session.wire import MAX_LINE, BadLine, Interrupted, Wire
 from mqcd.submit.session.work import Work
 
 log = logging.getLogger(__name__)
 
+SESSION_MS = 3_600_000
+"""Maximum length of a session; a message under way may finish."""
 _TURN = 64
 """Commands answered in a row before other sessions have a turn."""
 # As globals: on Python 3.11 an attribute of an Enum takes ten times as long.

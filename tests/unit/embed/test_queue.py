@@ -19,7 +19,7 @@ import pytest
 from mqcd.core.content import MemoryContent
 from mqcd.core.errors import StoreBusy, StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Envelope, Recipient
+from mqcd.core.model import Area, Envelope, Recipient, Submission
 from mqcd.core.selecting.selection import Selection
 from mqcd.embed import Draft, Mail, Queue, Refused, Reply, SmtpRelay, SyncQueue
 from mqcd.net.clock import SystemClock
@@ -297,6 +297,16 @@ async def test_what_is_no_message_is_refused(
     async with kit.queue() as queue:
         with pytest.raises(ValueError, match=r"."):
             await queue.enqueue(sender, recipients, content)
+        assert queue.stats()[Area.INCOMING].recipients == 0
+
+
+@pytest.mark.parametrize(("sender", "recipient"), [(ME, f"{'x' * 20_000}@a.example"), ("x" * 20_000, YOU)])
+async def test_an_envelope_of_its_own_needs_addresses_too(kit: Kit, sender: str, recipient: str) -> None:
+    async with kit.queue() as queue:
+        # A claim would put a record with such a one into quarantine.
+        envelope = Envelope(spid=queue.reserve(False), sender=sender, received=kit.clock.now())
+        with pytest.raises(ValueError, match="mail address"):
+            await queue.submit(Submission(envelope=envelope, recipients=(recipient,), content=TEXT))
         assert queue.stats()[Area.INCOMING].recipients == 0
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from mqcd.core.errors import DecodeError
 from mqcd.submit.message.chunking import Chunk, ChunkReader, parse_bdat
-from mqcd.submit.session.link_states import SESSION_MS
-from mqcd.submit.session.session import Session
+from mqcd.submit.session.session import SESSION_MS, Session
 from mqcd.submit.session.wire import HIGH_WATER, MESSAGE_MS
 from tests.fakes.clock import turns
 from tests.unit.submit.session.test_session import TIMEOUT, connect
@@ -278,7 +277,7 @@ async def test_chatter_between_chunks_wears_out_patience() -> None:
     assert talk.house.reasons() == ["timeout"]
 
 
-async def test_chunks_outlive_the_hour_of_a_session() -> None:
+async def test_chunks_may_outlast_a_session() -> None:
     talk = await Talk().begin(timeout=0)
     await talk.say(ENVELOPE + bdat(BODY, False))
     talk.session.wire.owing_since = SESSION_MS
