@@ -55,8 +55,7 @@ class Left:
         transaction.recipients[self.kept :] = self.recipients
         transaction.recipient_dsn[self.kept :] = self.recipient_dsn
         transaction.octets = self.octets
-        declared = transaction.parameters.smtputf8
-        if not declared and not all(map(str.isascii, (self.sender, *self.recipients))):
+        if not (transaction.parameters.smtputf8 or "".join((self.sender, *self.recipients)).isascii()):
             # Else no next hop could be given these addresses, whatever it offers.
             transaction.parameters = replace(transaction.parameters, smtputf8=True)
 

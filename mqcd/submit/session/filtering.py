@@ -181,7 +181,8 @@ class Filter:
                 self._default(verb, arguments)
                 return self._accepts(verb, reply)
             octets, answer = read_status(status)
-            octets = b"".join(each for each in self._server.pushed if each[:3] == octets[:3]) + octets
+            if pushed := self._server.pushed:
+                octets = b"".join((*(each for each in pushed if each[:3] == octets[:3]), octets))
             if answer.code < 300:
                 return self._accepts(verb, octets)
             return DoorRefused(Reason.FILTER, answer, octets)
