@@ -5,11 +5,12 @@
 * What the door cannot take now stays, and is tried again after ten seconds.
 * What is no letter, or is refused, is moved to `maildrop.bad` beside it, with a line in the log: it is not
   read again, and not lost. Only regular files with one name are read: a link could be anybody's file.
-* A file is removed once its message is durable, and not taken twice: before the commit it is renamed,
-  durably, to carry the message's SPID. A start looks for such files before it delivers, and a look that
-  comes after a failure: if the queue has the SPID, the file is removed, else it is taken again. While the
-  queue cannot say, the file stays as it is. So a message is sent twice only where it was accepted,
-  delivered to all its recipients, and the server killed, before the file's removal was durable; ADR 30.
+* A file is not taken twice: before the commit it is renamed, durably, to carry the message's SPID. What has
+  become of its message says the step that is left (`State`). A step that the disk refuses is logged once and
+  tried again with each look; no other file waits for it.
+* A start asks the queue for the files that carry a SPID before it delivers, for a minute at most; so does a
+  look after a session that broke. A message is sent twice only where it has left the queue before the answer:
+  delivered to all its recipients while its file was not durably removed yet; ADR 30.
 
 Failures: ConfigError from `make`; a directory that cannot be read is logged, and looked at again.
 """
@@ -22,7 +23,8 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 
 from mqcd.core.errors import ConfigError, DecodeError, StoreUnavailable
@@ -40,11 +42,12 @@ log = logging.getLogger("mqcd.daemon")
 
 LOOK_MS = 2_000
 LATER_MS = 10_000
-_TRIES = 6
-"""How often a start asks the queue for files that were being taken, before it delivers without an answer."""
+_PAUSES = 6
+"""How often a start waits to ask the queue again for files that were being taken, before it delivers without
+an answer."""
 _OLD_MS = 86_400_000
 """Age at which what a killed program has begun to write is removed."""
-_MARKED = re.compile(rf"(.+{re.escape(SUFFIX)})\.([0-9A-F]{{16}})")
+_MARKED = re.compile(rf".+{re.escape(SUFFIX)}\.[0-9A-F]{{16}}")
 
 Admit = Callable[[socket.socket, Caller], None]
 """Serves SMTP on a connected socket."""
@@ -87,34 +90,31 @@ class Files:
         """Names of the files to take, in the order of their time."""
         return [name for name in self._disk.names(self.path) if name.endswith(SUFFIX)]
 
-    def marked(self) -> Sequence[tuple[str, int]]:
-        """Names with a SPID, and that SPID."""
-        found = [(name, _MARKED.fullmatch(name)) for name in self._disk.names(self.path)]
-        return [(name, parse_spid(match[2])) for name, match in found if match is not None]
+    def marked(self) -> Sequence[str]:
+        """Names with a SPID."""
+        return [name for name in self._disk.names(self.path) if _MARKED.fullmatch(name)]
 
     def read(self, name: str, most: int) -> tuple[Letter, int]:
         """The letter, of at most `most` octets (0 = any), and its sender's user id. Raises Unfit."""
         try:
             fd = self._disk.open(self.path / name, os.O_RDONLY)
+            try:
+                found = os.fstat(fd)
+                if found.st_nlink != 1:
+                    raise Unfit("it has another name elsewhere")
+                if most and found.st_size > most + MAX_ENVELOPE:
+                    raise Unfit(f"{found.st_size} octets are more than maxmsgsize allows")
+                return decode(self._disk.pread(fd, found.st_size, 0)), found.st_uid
+            finally:
+                self._disk.close(fd)
         except OSError as error:
             raise Unfit(describe(error)) from error
-        try:
-            found = os.fstat(fd)
-            if found.st_nlink != 1:
-                raise Unfit("it has another name elsewhere")
-            if most and found.st_size > most + MAX_ENVELOPE:
-                raise Unfit(f"{found.st_size} octets are more than maxmsgsize allows")
-            return decode(self._disk.pread(fd, found.st_size, 0)), found.st_uid
         except DecodeError as error:
             raise Unfit(str(error)) from error
-        finally:
-            self._disk.close(fd)
 
-    def mark(self, name: str, spid: int) -> str:
-        """Give it a SPID, durably; gives its new name."""
-        marked = f"{name}.{format_spid(spid)}"
-        self._rename(name, self.path / marked)
-        return marked
+    def mark(self, name: str, spid: int) -> None:
+        """Give it a SPID, durably: `marked_name` from then on, perhaps also where this raises."""
+        self._rename(name, self.path / marked_name(name, spid))
 
     def unmark(self, marked: str) -> None:
         """Take its SPID away."""
@@ -141,6 +141,31 @@ class Files:
         self._disk.sync_dir(self.path)
 
 
+def marked_name(name: str, spid: int) -> str:
+    """The name of a file that is being taken under this SPID."""
+    return f"{name}.{format_spid(spid)}"
+
+
+class State(Enum):
+    """What is known of a file that is not to be taken now, and the step that is left."""
+
+    UNDECIDED = "undecided"
+    """Its session broke, or the server ended: the queue is asked, and says which of the next two it is."""
+    ACCEPTED = "accepted"
+    """The queue has had its message: it is removed, whatever becomes of the message meanwhile."""
+    NOT_ACCEPTED = "not accepted"
+    """The queue never had it: it gets its plain name back, to be taken again."""
+    REFUSED = "refused"
+    """It is no letter, or is not sent to all its recipients: it is moved to the other directory."""
+
+
+_STEPS: Mapping[State, Callable[[Files, str], None]] = {
+    State.ACCEPTED: Files.remove,
+    State.NOT_ACCEPTED: Files.unmark,
+    State.REFUSED: Files.put_aside,
+}
+
+
 class Maildrop:
     """`make`, then `recover` before anything is delivered, then `run` until `stop`."""
 
@@ -161,56 +186,76 @@ class Maildrop:
         self._clock = clock
         self._most = most
         self._stop = asyncio.Event()
-        self._undecided = False
-        """Whether there may be files that carry a SPID."""
-        self._stuck: set[str] = set()
-        """Names that could not be moved away, and are passed over."""
+        self._left: dict[str, State] = {}
+        """By name, the files whose step could not be done yet. None of them is taken."""
+        self._listed = False
+        """Whether those are among them that the last run left."""
 
     async def recover(self) -> None:
         """Decide on the files that were being taken when the last run ended."""
-        for _ in range(_TRIES):
-            await self._decide_all()
-            if not self._undecided:
+        await self._catch_up()
+        for _ in range(_PAUSES):
+            if not self._undecided():
                 return
             await self._clock.sleep(LATER_MS)
+            await self._catch_up()
 
-    async def _decide_all(self) -> None:
-        """Decide on each file that carries a SPID, as far as the queue can be asked."""
-        self._undecided = True
+    def _undecided(self) -> Sequence[str]:
+        return [name for name, state in self._left.items() if state is State.UNDECIDED]
+
+    async def _catch_up(self) -> None:
+        """Do the steps that are left, as far as the disk lets them and the queue answers."""
+        for name, state in list(self._left.items()):
+            if state is not State.UNDECIDED:
+                await self._do(name, state)
         try:
-            for name, spid in await asyncio.to_thread(self.files.marked):
-                if name not in self._stuck:
-                    await self._decide(name, spid)
+            if not self._listed:
+                marked = await asyncio.to_thread(self.files.marked)
+                self._left = dict.fromkeys(marked, State.UNDECIDED) | self._left
+                self._listed = True
+            for name in self._undecided():
+                await self._do(name, await self._ask(name))
         except OSError as error:
             log.warning("the maildrop: %s", describe(error))
         except StoreUnavailable as error:
             log.warning(
                 "the maildrop: not known whether files were taken, the queue is asked again: %s", error
             )
-        else:
-            self._undecided = False
 
-    async def _decide(self, name: str, spid: int) -> None:
-        """Raises OSError, StoreUnavailable."""
-        queued = [each async for each in self._store.scan(Selection(spid=spid, limit=1))]
-        if queued:
-            await asyncio.to_thread(self.files.remove, name)
-            return
+    async def _ask(self, name: str) -> State:
+        """Whether the queue has the message of a file. Raises OSError, StoreUnavailable."""
+        selection = Selection(spid=parse_spid(name.rpartition(".")[2]), limit=1)
+        if [each async for each in self._store.scan(selection)]:
+            return State.ACCEPTED
         log.warning("the maildrop: %s is taken again; it was not, or it has left the queue already", name)
-        await asyncio.to_thread(self.files.unmark, name)
+        return State.NOT_ACCEPTED
+
+    async def _do(self, name: str, state: State, why: str = "") -> None:
+        """The step of a state, any but UNDECIDED; what the disk refuses is left, and logged once."""
+        try:
+            await asyncio.to_thread(_STEPS[state], self.files, name)
+        except FileNotFoundError:
+            # Its owner has removed it meanwhile, or only the step's sync had failed.
+            self._left.pop(name, None)
+        except OSError as error:
+            if self._left.get(name) is not state:
+                log.error("the maildrop: %s stays: %s; %s", name, why or state.value, describe(error))
+            self._left[name] = state
+        else:
+            self._left.pop(name, None)
+            if state is State.REFUSED:
+                log.error("the maildrop: %s is moved to %s: %s", name, self.files.bad, why or state.value)
 
     async def run(self) -> None:
         """Take what comes until `stop`."""
         while not self._stop.is_set():
-            if self._undecided:
-                await self._decide_all()
+            await self._catch_up()
             try:
                 done = await self._take_all()
             except OSError as error:
                 log.warning("the maildrop: %s", describe(error))
                 done = False
-            self._undecided |= not done
-            await self._sleep(LATER_MS if self._undecided else LOOK_MS)
+            await self._sleep(LOOK_MS if done and not self._undecided() else LATER_MS)
 
     def stop(self) -> None:
         """Let `run` return, after the file under way."""
@@ -230,7 +275,7 @@ class Maildrop:
         for name in await asyncio.to_thread(self.files.waiting):
             if self._stop.is_set():
                 break
-            if name not in self._stuck and not await self._take(name):
+            if name not in self._left and not await self._take(name):
                 return False
         return True
 
@@ -239,14 +284,15 @@ class Maildrop:
         try:
             letter, uid = await asyncio.to_thread(self.files.read, name, self._most())
         except Unfit as error:
-            await self._put_aside(name, str(error))
+            await self._do(name, State.REFUSED, str(error))
             return True
         user = await asyncio.to_thread(user_name, uid)
         now = name
 
         async def claim(spid: int) -> None:
             nonlocal now
-            now = await asyncio.to_thread(self.files.mark, name, spid)
+            now = marked_name(name, spid)
+            await asyncio.to_thread(self.files.mark, name, spid)
 
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
@@ -254,38 +300,29 @@ class Maildrop:
         try:
             taken = await asyncio.to_thread(_submit, ours, letter, user)
         except Refused as error:
-            await self._put_aside(now, f"refused to {user}: {error}")
+            await self._do(now, State.REFUSED, f"refused to {user}: {error}")
         except Busy as error:
             log.info("the maildrop waits: %s", error)
             if now != name:
-                await asyncio.to_thread(self.files.unmark, now)
+                await self._do(now, State.NOT_ACCEPTED)
             return False
         except OSError as error:
             log.warning("the maildrop: %s: %s", name, describe(error))
+            if now != name:
+                self._left[now] = State.UNDECIDED
             return False
         else:
-            await self._finish(now, taken)
+            await self._do(now, *_after(taken))
         return True
 
-    async def _finish(self, name: str, taken: Taken) -> None:
-        if not taken.refused:
-            await asyncio.to_thread(self.files.remove, name)
-            return
-        # No program waits for the reply: the letter is kept, and the log names it.
-        refused = "; ".join(f"{recipient}: {answer}" for recipient, answer in taken.refused[:10])
-        await self._put_aside(name, f"sent, but not to {len(taken.refused)} of its recipients: {refused}")
 
-    async def _put_aside(self, name: str, why: str) -> None:
-        try:
-            await asyncio.to_thread(self.files.put_aside, name)
-        except FileNotFoundError:
-            # Its owner has removed it meanwhile.
-            return
-        except OSError as error:
-            self._stuck.add(name)
-            log.error("the maildrop: %s stays, and is passed over: %s; %s", name, why, describe(error))
-            return
-        log.error("the maildrop: %s is moved to %s: %s", name, self.files.bad, why)
+def _after(taken: Taken) -> tuple[State, str]:
+    """The state of a file whose message was accepted, and why."""
+    if not taken.refused:
+        return State.ACCEPTED, ""
+    # No program waits for the reply: the letter is kept, and the log names it.
+    refused = "; ".join(f"{recipient}: {answer}" for recipient, answer in taken.refused[:10])
+    return State.REFUSED, f"sent, but not to {len(taken.refused)} of its recipients: {refused}"
 
 
 def _submit(connection: socket.socket, letter: Letter, user: str) -> Taken:

@@ -19,7 +19,8 @@ from mqcd.core.model import Recipient, Submission
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.reply import Reply
-from mqcd.daemon.listeners.maildrop import LATER_MS, LOOK_MS, Maildrop
+from mqcd.daemon.listeners.maildrop import LATER_MS, LOOK_MS, Maildrop, marked_name
+from mqcd.disk.durable import Disk
 from mqcd.net.credentials import user_name
 from mqcd.sendmail.exchange import Busy, Taken
 from mqcd.sendmail.letter import Letter
@@ -27,6 +28,7 @@ from mqcd.sendmail.maildrop import drop
 from mqcd.submit import Door
 from mqcd.submit.policy.local import listener_of
 from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore
 
@@ -42,8 +44,12 @@ class Store(MemoryStore):
     committed = 0
     unreadable = 0
     """How many scans fail."""
+    delivered = False
+    """Whether what was committed has left it."""
 
     async def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
+        if self.delivered:
+            return
         if self.unreadable:
             self.unreadable -= 1
             raise StoreUnavailable("it is tidied")
@@ -80,7 +86,7 @@ class Pauses(FakeClock):
 class Post:
     """A maildrop with its door, and a letter for it."""
 
-    def __init__(self, directory: Path, **local: object) -> None:
+    def __init__(self, directory: Path, disk: Disk | None = None, **local: object) -> None:
         self.clock = FakeClock()
         self.pauses = Pauses()
         self.store = Store(self.clock, RecordingObserver())
@@ -100,6 +106,7 @@ class Post:
             self.store,
             self.pauses,
             most=lambda: settings.maxmsgsize,
+            disk=disk,
         )
         self.maildrop.files.make()
 
@@ -312,6 +319,57 @@ async def test_a_session_that_breaks_behind_its_commit_is_not_repeated(tmp_path:
         await running
 
 
+@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.parametrize("step", ["unlink", "sync_dir"])
+async def test_what_was_accepted_is_only_removed(tmp_path: Path, step: str, breaks: bool) -> None:
+    """Also where the message has left the queue before the disk lets the file go."""
+    disk = FaultyDisk()
+    post = Post(tmp_path, disk)
+    async with open_post(post):
+        post.leave()
+        post.store.cut = breaks
+        # The mark is synced once.
+        disk.fail(step, "*/maildrop*", passes=int(step == "sync_dir"), times=3)
+        running = asyncio.ensure_future(post.maildrop.run())
+        for _ in range(6):
+            await post.pauses.begun()
+            post.store.delivered = disk.count("unlink", "*.mail.*") > 0
+            post.store.cut = False
+            post.pauses.advance(LATER_MS)
+        await post.pauses.begun()
+        assert (post.store.committed, post.names(), post.bad()) == (1, [], [])
+        post.maildrop.stop()
+        await running
+
+
+@pytest.mark.parametrize(("refused", "pattern"), [("rename", "*/1.mail"), ("names", "*")])
+async def test_what_the_disk_refuses_holds_up_nothing_else(
+    tmp_path: Path, refused: str, pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the start nor other files, nor the next look."""
+    disk = FaultyDisk()
+    async with open_post(Post(tmp_path, disk)) as post:
+        for name in ("1.mail", "2.mail"):
+            post.leave().rename(post.path / name)
+            post.maildrop.files.mark(name, post.store.reserve(False))
+        disk.fail(refused, pattern, times=1 if refused == "names" else None)
+        await post.maildrop.recover()
+        running = asyncio.ensure_future(post.maildrop.run())
+        for _ in range(2):
+            await post.pauses.begun()
+            assert post.pauses.next_wake() == LOOK_MS
+            post.pauses.advance(LOOK_MS)
+        await post.pauses.begun()
+        assert len(await post.queued()) == 2 - len(post.names())
+        assert len([each for each in caplog.records if "1.mail" in each.message and each.levelno > 30]) < 2
+        disk.mend()
+        post.pauses.advance(LOOK_MS)
+        await post.pauses.begun()
+        assert (len(await post.queued()), post.names()) == (2, [])
+        post.maildrop.stop()
+        await running
+
+
 async def test_a_commit_that_hangs_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its outcome alone says whether the file is to be taken again."""
     limits: list[float | None] = []
@@ -330,8 +388,9 @@ async def test_a_commit_that_hangs_is_waited_for(tmp_path: Path, monkeypatch: py
 async def test_a_crash_before_the_commit_loses_nothing(tmp_path: Path) -> None:
     async with open_post(Post(tmp_path)) as post:
         name = post.leave().name
-        marked = post.maildrop.files.mark(name, post.store.reserve(False))
-        assert post.names() == [marked]
+        spid = post.store.reserve(False)
+        post.maildrop.files.mark(name, spid)
+        assert post.names() == [marked_name(name, spid)]
         await post.maildrop.recover()
         assert post.names() == [name]
         await once(post)
