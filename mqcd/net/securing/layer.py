@@ -64,6 +64,9 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         self._exporter_secret = b""
         self._secure = False
         self._closed = False
+        self._ended = False
+        """A close_notify has come, or what is no TLS: what follows is dropped, not kept while the protocol
+        above is not done."""
         self._receives = False
         self._answers = 0
         """At most so many octets of what TLS itself has answered are unread."""
@@ -73,7 +76,7 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
 
     def data_received(self, data: bytes) -> None:
         """Octets of TLS."""
-        if self._closed:
+        if self._closed or self._ended:
             return
         self._incoming.write(data)
         self._receives = True
@@ -81,7 +84,7 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
             if self._secure or self._handshake():
                 self._read()
         except ssl.SSLError as error:
-            self._secure = False
+            self._secure, self._ended = False, True
             self._upper.insecure(reason_of(error))
         self._receives = False
         if not self._closed:
@@ -175,17 +178,16 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
     def _read(self) -> None:
         """Pass on what has come. Raises SSLError."""
         parts: list[bytes] = []
-        ended = False
         try:
-            while self._incoming.pending and not self._closed and not ended:
+            while self._incoming.pending and not self._closed and not self._ended:
                 parts.append(self.connection.read(_RECORD))
-                ended = not parts[-1]
+                self._ended = not parts[-1]
         except ssl.SSLWantReadError:
             pass
         self._answers = min(self._answers, self.get_write_buffer_size()) + self._outgoing.pending
         if data := b"".join(parts):
             self._upper.data_received(data)
-        if ended and not self._closed:
+        if self._ended and not self._closed:
             self._upper.eof_received()
 
     def _flush(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 from typing import Any, cast
 
+import pytest
+
 from mqcd.net.securing.layer import TlsLayer
 from mqcd.net.securing.server import ListenerTls
 from tests.fakes.tls import HELLO, FakeConnection, FakeTls, inverted
@@ -47,6 +49,11 @@ class Unread:
 class Upper:
     def __init__(self) -> None:
         self.reasons: list[str] = []
+        self.ends = 0
+
+    def eof_received(self) -> bool:
+        self.ends += 1
+        return True
 
     def secured(self) -> None:
         return None
@@ -78,6 +85,37 @@ def test_unread_replies_end_no_connection() -> None:
     layer.write(bytes(2 << 20))
     layer.data_received(inverted(b"NOOP"))
     assert upper.reasons == []
+
+
+class EndingConnection(FakeConnection):
+    """The first octet is a close_notify, or no TLS."""
+
+    def read(self, octets: int) -> bytes:
+        if self._incoming.read(1) != HELLO:
+            return b""
+        error = ssl.SSLError(1, "no record")
+        error.reason = "NO_RECORD"
+        raise error
+
+
+class EndingTls(FakeTls):
+    def begin(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> FakeConnection:
+        self.incoming = incoming
+        return EndingConnection(incoming, outgoing)
+
+
+@pytest.mark.parametrize("last", [HELLO, b"\0"])
+def test_what_comes_behind_the_end_of_tls_is_not_kept(last: bytes) -> None:
+    transport, upper, tls = Unread(), Upper(), EndingTls()
+    layer = TlsLayer(cast("Any", transport), cast("Any", upper), cast("ListenerTls", tls))
+    layer.data_received(HELLO)
+    layer.data_received(last)
+    said = (upper.ends, len(upper.reasons))
+    assert sum(said) == 1
+    for _ in range(3):
+        layer.data_received(bytes(65536))
+    assert tls.incoming.pending == 0
+    assert (upper.ends, len(upper.reasons)) == said
 
 
 class Leaving(Upper):
