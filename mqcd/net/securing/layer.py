@@ -187,8 +187,8 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         self._answers = min(self._answers, self.get_write_buffer_size()) + self._outgoing.pending
         if data := b"".join(parts):
             self._upper.data_received(data)
-        if self._ended and not self._closed:
-            self._upper.eof_received()
+        if self._ended and not self._closed and not self._upper.eof_received():
+            self.close()
 
     def _flush(self) -> None:
         if data := self._outgoing.read():

@@ -22,6 +22,8 @@ class Transaction:
     release: int = 0
     """The time before which it is not to be sent, ms; 0 = at once."""
     priority: int = 0
+    accepted: int = 0
+    """RCPT commands that are accepted, whichever recipients a filter has made of them."""
     octets: int = 0
     """Of the recipients and their parameters."""
     announced: int = 0
@@ -32,9 +34,11 @@ class Transaction:
         self.recipients.append(recipient)
         self.recipient_dsn.append(dsn)
         self.octets += len(recipient) + len(dsn)
+        self.accepted += 1
 
     def take_back(self) -> str:
         """The recipient that was added last, which is none of the message any more."""
         recipient, dsn = self.recipients.pop(), self.recipient_dsn.pop()
         self.octets -= len(recipient) + len(dsn)
+        self.accepted -= 1
         return recipient

@@ -214,9 +214,10 @@ class Session(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It reads again."""
         self.link = after(self.link, Event.DRAINED)
-        self.wire.owing_since = 0
-        self.wire.wake()
-        self._pump()
+        if self.link not in OVER:
+            self.wire.owing_since = 0
+            self.wire.wake()
+            self._pump()
 
     # ------------------------------------------------------------ answers at once
 
@@ -314,7 +315,11 @@ class Session(asyncio.Protocol):
 
     def hand_over(self) -> TakenConnection:
         """The connection of a client that has become the server: what it sends no longer comes here."""
-        return take(self.transport, self.connection_lost)
+        connection = take(self.transport, self.connection_lost)
+        if self.link is Link.UNREAD:
+            # The transport says this once.
+            connection.pause_writing()
+        return connection
 
     # ------------------------------------------------------------ the task and the ends
 

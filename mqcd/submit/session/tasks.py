@@ -130,7 +130,7 @@ class SessionTask:
         normalize = dialogue.rules.settings.bare_newline is BareNewline.NORMALIZE
         source = source_of(wire, dialogue.chunk, self._next_chunk, normalize=normalize)
         # What LMTP's client waits for (RFC 2033, 4.2): one message has one outcome for all its recipients.
-        replies_due = len(dialogue.begun.recipients) if dialogue.rules.lmtp else 1
+        replies_due = dialogue.begun.accepted if dialogue.rules.lmtp else 1
         try:
             reply = await take_message(self._intake, dialogue, source, self._filter)
         except Abandoned:

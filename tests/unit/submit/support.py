@@ -134,6 +134,9 @@ class Transport:
     def abort(self) -> None:
         self.closed = self.aborted = True
 
+    def set_protocol(self, protocol: Any) -> None:
+        return None
+
     def pause_reading(self) -> None:
         self.paused = True
 

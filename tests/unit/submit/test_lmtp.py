@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiosmtpd.lmtp import LMTP
@@ -21,7 +21,7 @@ from mqcd.submit.policy.relay import relay_policy
 from mqcd.submit.policy.rules import Gate, Rules
 from mqcd.submit.session.dialogue import Dialogue
 from tests.fakes.clock import FakeClock
-from tests.fakes.handlers import Recording
+from tests.fakes.handlers import Recording, Scripted
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore
 from tests.unit.submit.support import Client, House, open_house, server, visit
@@ -47,7 +47,7 @@ async def to_three(client: Client, content: bytes) -> list[str]:
     assert (await client.say("RCPT TO:<c@example.com>")).startswith("250 ")
     assert (await client.say("DATA")).startswith("354 ")
     replies = [await client.send(content), await client.reply()]
-    assert (await client.say("NOOP")).startswith("250 2.0.0 Ok")
+    assert await client.say("NOOP") == "250 2.0.0 Ok\r\n"
     return replies
 
 
@@ -90,6 +90,20 @@ async def test_a_filter_sees_lhlo_as_aiosmtpd_shows_it() -> None:
             assert (await client.say(line)).startswith("250")
         [handler] = house.door.intake.handlers.values()
         assert handler.instance.calls == expected.calls
+
+
+async def test_a_recipient_that_a_filter_adds_has_no_reply() -> None:
+    def expand(server: Any, session: Any, envelope: Any, address: str) -> str:
+        envelope.rcpt_tos += [address, "archive@example.com"]
+        return "250 2.1.5 Ok"
+
+    house = House(server(filter="tests.fakes.handlers:ScriptedWhole"))
+    async with client_of(house) as client:
+        [handler] = house.door.intake.handlers.values()
+        cast("Scripted", handler.instance).acts["RCPT"] = expand
+        first, second = await to_three(client, b"hello\r\n.\r\n")
+        assert first == second
+        assert len(await house.queued()) == 4
 
 
 class Full(MemoryStore):

@@ -51,7 +51,7 @@ class Upper:
         self.reasons: list[str] = []
         self.ends = 0
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool | None:
         self.ends += 1
         return True
 
@@ -116,6 +116,21 @@ def test_what_comes_behind_the_end_of_tls_is_not_kept(last: bytes) -> None:
         layer.data_received(bytes(65536))
     assert tls.incoming.pending == 0
     assert (upper.ends, len(upper.reasons)) == said
+
+
+class Done(Upper):
+    """As asyncio.Protocol: it has no use for a connection whose client sends no more."""
+
+    def eof_received(self) -> None:
+        return None
+
+
+def test_a_protocol_that_is_done_at_the_end_is_closed() -> None:
+    transport = Unread()
+    layer = TlsLayer(cast("Any", transport), cast("Any", Done()), cast("ListenerTls", EndingTls()))
+    layer.data_received(HELLO)
+    layer.data_received(b"\0")
+    assert transport.written == [HELLO, b"closed"]
 
 
 class Leaving(Upper):

@@ -66,6 +66,27 @@ async def test_a_client_that_takes_no_last_reply_loses_its_connection() -> None:
     assert transport.aborted
 
 
+async def test_a_client_that_takes_a_part_of_the_last_replies_loses_its_connection() -> None:
+    house = House(server(timeout=1000))
+    session, transport = connect(house)
+    session.pause_writing()
+    session.end()
+    session.resume_writing()
+    session.check_deadline(house.clock.monotonic() + 1001, TIMEOUT)
+    assert transport.aborted
+
+
+async def test_a_connection_is_handed_over_as_full_as_it_is() -> None:
+    session, _ = connect(House(server()))
+    session.pause_writing()
+    connection = session.hand_over()
+    draining = asyncio.ensure_future(connection.drain())
+    await asyncio.sleep(0)
+    assert not draining.done()
+    connection.resume_writing()
+    await draining
+
+
 async def test_what_comes_behind_quit_is_not_read() -> None:
     session, transport = connect(House(server()))
     session.data_received(b"QUIT\r\nNOOP\r\n")
