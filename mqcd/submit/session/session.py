@@ -133,6 +133,8 @@ class Session(asyncio.Protocol):
         self._filter: Filter | None = None
         self.link = Link.ANSWERING
         """Its changes: `link_states`."""
+        self._turn_due = False
+        """More commands are answered in the loop's next turn: until then none, whatever comes."""
 
     # ------------------------------------------------------------ the connection
 
@@ -223,19 +225,24 @@ class Session(asyncio.Protocol):
 
     def _pump(self) -> None:
         """Answer the received commands; start reading content once some has arrived."""
-        if self.link is not _ANSWERING or self._work.task is not None:
+        if self._turn_due or self.link is not _ANSWERING or self._work.task is not None:
             return
         try:
             for _ in range(_TURN):
                 if not self._step():
                     break
             else:
-                self._loop.call_soon(self._pump)
+                self._turn_due = True
+                self._loop.call_soon(self._next_turn)
         except Exception as error:
             self._end_by(error)
         self.write()
         if self._work.task is None:
             self.wire.owe()
+
+    def _next_turn(self) -> None:
+        self._turn_due = False
+        self._pump()
 
     def _step(self) -> bool:
         """Answer one command, if there is one; False when there is nothing left to do before more comes."""

@@ -11,7 +11,7 @@ import pytest
 
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.policy.relay import RelayPolicy
-from mqcd.submit.session.session import Session
+from mqcd.submit.session.session import _TURN, Session
 from mqcd.submit.session.wire import HIGH_WATER
 from tests.unit.submit.support import House, Transport, server
 
@@ -101,6 +101,14 @@ async def test_one_client_does_not_hold_up_the_others() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
     assert transport.written.count(b"\r\n") == 1000
+
+
+async def test_a_client_that_goes_on_sending_has_no_more_turns() -> None:
+    session, transport = connect(House(server()))
+    for _ in range(10):
+        session.data_received(b"NOOP\r\n" * 1000)
+        await asyncio.sleep(0)
+    assert 0 < transport.written.count(b"\r\n") <= 11 * _TURN
 
 
 async def test_a_fault_of_ours_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
