@@ -208,18 +208,19 @@ class Rulemaking:
 
     async def _keep_looking_up(self) -> None:
         while True:
-            await self._look_up()
-            uncertain = self.book.common.policy.uncertain
-            await self._clock.sleep(_LOOKUP_SOON_MS if uncertain else _LOOKUP_MS)
+            known = await self._look_up()
+            await self._clock.sleep(_LOOKUP_MS if known else _LOOKUP_SOON_MS)
 
-    async def _look_up(self) -> None:
-        """Go by the current addresses of the host names in relay_clients and remotenets."""
+    async def _look_up(self) -> bool:
+        """Go by the current addresses of the host names in relay_clients and remotenets. Whether all names
+        have been looked up at some time."""
         hosts = chain(self.server.relay_clients, *(each.ip for each in self.server.remotenets))
         names = host_names(list(hosts))
         if self._resolver is None or not names:
-            return
+            return True
         await asyncio.gather(*(self._look_up_one(self._resolver, name) for name in names))
         self.book.resolve(relay_policy(self.server, self._resolved), self._resolved)
+        return all(name in self._resolved for name in names)
 
     async def _look_up_one(self, resolver: Resolver, name: str) -> None:
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from binascii import Error, a2b_base64
+from binascii import a2b_base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -160,5 +160,5 @@ def _plain(value: str) -> str:
 def _decoded(value: str, key: str) -> bytes:
     try:
         return a2b_base64(value, strict_mode=True)
-    except Error as error:
+    except ValueError as error:
         raise BadUsers(f"{key} has a value that is not base64") from error

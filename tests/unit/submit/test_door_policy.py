@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from mqcd.config.settings import NetworkSettings, ServerNetworkSettings
+from mqcd.submit import Door
 from mqcd.submit.checks.listed import BadList
 from tests.fakes.clock import FakeClock, turns
+from tests.fakes.resolver import FakeResolver
 from tests.unit.submit.support import LOOPBACK, Client, House, open_house, server, visit
 
 
@@ -37,6 +39,23 @@ async def test_a_network_has_limits_of_its_own() -> None:
         await client.say("MAIL FROM:<>")
         assert (await client.say("RCPT TO:<a@example.com>")).startswith("250 ")
         assert (await client.say("RCPT TO:<b@example.com>")).startswith("452 ")
+
+
+async def test_a_network_whose_name_had_no_answer_is_looked_up_again_soon() -> None:
+    clock, names = FakeClock(), FakeResolver(failing=["partner.example.org"])
+    partner: Any = ServerNetworkSettings
+    house = House(server(remotenets=(partner(ip=("partner.example.org",), ext_size=False),)), clock=clock)
+    house.door = Door(
+        house.door.settings, house.store, clock, house.observer, inline_max=65536, resolver=names
+    )
+    async with open_house(house):
+        async with visit(house) as client:
+            assert "SIZE" in await client.say("EHLO client")
+        names.failing.clear()
+        names.address_records["partner.example.org"] = ["127.0.0.1"]
+        await clock.run_for(30_000)
+        async with visit(house) as client:
+            assert "SIZE" not in await client.say("EHLO client")
 
 
 async def test_a_network_has_a_filter_of_its_own() -> None:

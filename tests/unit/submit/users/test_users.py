@@ -53,6 +53,7 @@ def test_comments_and_order_stay() -> None:
         f"carol argon2={ALICE.hash} scram=4096:c2FsdA==:AAAA:AAAA",
         f"carol argon2={ALICE.hash} scram=1:c2FsdA==:AAAA:AAAA",
         f"carol argon2={ALICE.hash} plain=secret!",
+        f"carol argon2={ALICE.hash} plain=secrät",
         f"car|ol argon2={ALICE.hash}",
         f"alice argon2={ALICE.hash}",
     ],
