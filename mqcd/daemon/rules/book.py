@@ -1,8 +1,8 @@
 """The file of the standing rules, which all server processes of a queue share: read, changed, and looked at.
 
 * A change is made under a lock on the file's directory and put in place by a rename: after a crash the file
-  is the old or the new one. What has ended leaves it with the next change. No rule that stands ends while
-  the clock is in doubt.
+  is the old or the new one. No rule that stands ends while the clock is in doubt. What has ended leaves the
+  file within a second, as far as the disk lets it: a start with a wrong clock cannot let it stand again.
 * Beside it a second file says who has added and cancelled what, and what has ended by itself: the last ones.
 * A process takes up what another has changed within a second, and at once when a page of it is asked for.
 * A file that cannot be read or understood ends a start: mail that a rule holds would leave. While the server
@@ -15,7 +15,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -77,6 +77,8 @@ class RuleBook:
         """What the file has."""
         self._fault = ""
         """Why the file could not be read when it was looked at last."""
+        self._kept: Set[str] = frozenset()
+        """What has ended, and could not be taken out of the file."""
         self._pending: dict[str, StandingRule] = {}
         """Rules in effect that are not in the file yet."""
         self._parsed: Mapping[str, tuple[dict[str, Any], StandingRule]] = {}
@@ -102,6 +104,16 @@ class RuleBook:
         while True:
             await self._clock.sleep(LOOK_MS)
             await self.look()
+            if ended := self._file.keys() - self.rules.keys():
+                await self._clear(ended)
+
+    async def _clear(self, ended: Set[str]) -> None:
+        try:
+            await self.change(lambda _rules: None)
+        except (StoreUnavailable, DecodeError) as error:
+            if ended != self._kept:
+                log.warning("rules that have ended may stand again after a restart: %s", error)
+            self._kept = ended
 
     async def look(self) -> None:
         """Take up what has changed or ended."""
@@ -171,8 +183,9 @@ class RuleBook:
                 kept = [rule for rule in rules.values() if not rule.ended(now) or rule.id in self.rules]
                 if len(kept) > MOST_RULES:
                     raise DecodeError(f"{MOST_RULES} rules stand already: cancel some")
-                disk.replace_file(self.path, [encode(kept)])
-                self._note(read, {rule.id: rule for rule in kept}, by)
+                if kept != [*read.values()]:
+                    disk.replace_file(self.path, [encode(kept)])
+                    self._note(read, {rule.id: rule for rule in kept}, by)
             finally:
                 disk.unlock(fd)
         finally:

@@ -140,17 +140,26 @@ async def test_changes_of_two_processes_are_both_kept(path: Path, clock: FakeClo
     assert len(one.standing) == 10
 
 
-async def test_a_rule_ends_by_the_clock(path: Path, clock: FakeClock) -> None:
-    made = Process(path, clock)
+async def test_a_rule_ends_by_the_clock(
+    path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk()
+    made = Process(path, clock, disk)
     await made.book.change(adding(HOLD, SUSPEND))
+    disk.fail("rename", "*/rules.json", times=2)
     task = asyncio.ensure_future(made.book.run())
     await clock.run_for(HOUR - LOOK_MS)
     assert made.standing == ["hold-1", "suspend-1"]
     await clock.run_for(2 * LOOK_MS)
     assert made.standing == ["hold-1"]
+    while b"suspend-1" in path.read_bytes():
+        await clock.run_for(LOOK_MS)
     task.cancel()
-    await made.book.change(lambda rules: None)
-    assert b"suspend-1" not in path.read_bytes()
+    # Two could not be made.
+    assert (disk.count("rename", "*/rules.json"), len(caplog.records)) == (4, 1)
+    doubting = RuleBook(path, clock, lambda: False, made._apply)
+    await doubting.load()
+    assert list(doubting.rules) == ["hold-1"]
 
 
 async def test_a_clock_in_doubt_ends_no_rule_that_stands(path: Path, clock: FakeClock) -> None:
