@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 IRREGULAR = (errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
 """Errors of `Disk.open` that say: no regular file."""
+NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
+"""Errors of a write that there is no space for."""
 _IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
 _ZEROS_AT_ONCE = 4

@@ -4,7 +4,8 @@ A message's document is its content and a value for each recipient that has not 
 octets without a meaning to the store. A message whose last value is dropped is removed with its content.
 
 The first call is `open`, then `take` until it gives nothing; `close` is the last. All come from one event
-loop, and there is one `write` at a time. Failures are StoreUnavailable; what else is raised is a fault.
+loop, and there is one `write` at a time. Failures are StoreUnavailable, for want of space StoreFull; what
+else is raised is a fault.
 
 A shared store has several servers, its nodes. Each message belongs to one of them: to the one that wrote it,
 until that closes the store or its lease runs out; then to the one that takes it. The store's own clock, not
@@ -18,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Content
 
 BEGUN = b"+"
@@ -25,6 +27,10 @@ BEGUN = b"+"
 
 Marks = Mapping[str, int]
 """Numbers that a queue remembers beside its messages, by name."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no space for new mail."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,6 +119,9 @@ class Backend(Protocol):
 
     def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
         """Begin to write; durable once done. After a failure the same changes may come again.
+
+        So may the ends of messages that were new in a write that failed: of those nothing is kept, staged
+        content neither, however much of that write was made. They come without new messages.
 
         Its result: the messages that are not this node's any more, of which nothing was written. A `renew`
         that begins again may come before that: then nothing may be written from there on.

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
 from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreUnavailable
-from mqcd.disk.durable import Disk, describe
+from mqcd.disk.durable import NO_ROOM, Disk, describe
 from mqcd.disk.waits import in_thread
+from mqcd.stores.backend import StoreFull
 
 Args = TypeVarTuple("Args")
 Item = TypeVar("Item")
@@ -44,7 +45,7 @@ class Threads:
         try:
             return await in_thread(self._executor, work, *args)
         except OSError as error:
-            raise StoreUnavailable(describe(error)) from error
+            raise (StoreFull if error.errno in NO_ROOM else StoreUnavailable)(describe(error)) from error
 
     async def each(self, work: Callable[[Item], None], items: Iterable[Item]) -> None:
         """Do work for each; returns when none of it is under way, also where one fails."""

@@ -170,7 +170,8 @@ class FilesStore(Exclusive):
             self._disk.unlink(self._meta / f"{name}{META}")
         self._disk.sync_dir(self._meta)
         for name in names:
-            self._disk.unlink(self._env / f"{name}{ENV}")
+            for path in (self._tmp / f"{name}{META}", self._tmp / f"{name}{ENV}", self._env / f"{name}{ENV}"):
+                self._disk.unlink(path)
 
     # ------------------------------------------------------------ contents
 

@@ -14,6 +14,8 @@ Promises: synced. One process has the directory at a time: LevelDB's own lock sa
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice
@@ -25,7 +27,7 @@ from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDa
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid, parse_spid, time_of
 from mqcd.disk.durable import Disk
-from mqcd.stores.backend import Change, Exclusive, Marks, Promises, Stored, Write
+from mqcd.stores.backend import Change, Exclusive, Marks, Promises, Stored, StoreFull, Write
 from mqcd.stores.chunked import ChunkedContent, cut
 from mqcd.stores.file_contents import Threads
 
@@ -77,7 +79,8 @@ class LeveldbStore(Exclusive):
         except self._plyvel.CorruptionError as error:
             raise StoreDamaged(f"{self._path}: {error}") from error
         except self._plyvel.Error as error:
-            raise StoreUnavailable(f"{self._path}: {error}") from error
+            full = os.strerror(errno.ENOSPC) in str(error)
+            raise (StoreFull if full else StoreUnavailable)(f"{self._path}: {error}") from error
 
     # ------------------------------------------------------------ open and close
 

@@ -68,7 +68,7 @@ class MappingStore(Exclusive):
         for change in write.changes:
             name = format_spid(change.spid)
             if change.due is None:
-                del self._mapping[_META + name]
+                self._mapping.pop(_META + name, None)
                 self._drop(_CONTENT + name)
                 continue
             if change.content is not None:

@@ -25,7 +25,7 @@ from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid
-from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
+from mqcd.stores.backend import Change, Marks, Promises, Stored, StoreFull, Write
 from mqcd.stores.chunked import ChunkedContent, cut
 
 log = logging.getLogger(__name__)
@@ -130,6 +130,7 @@ class PostgresStore:
             raise ConfigError("the store postgres needs its client: pip install 'mqcd[postgres]'") from error
         if not schema.isidentifier() or not schema.isascii():
             raise ConfigError(f"schema {schema!r} is no plain name")
+        self._full = asyncpg.DiskFullError
         self._errors = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
         self._url = url
         self._schema = schema
@@ -154,7 +155,8 @@ class PostgresStore:
             async with self._pool.acquire(timeout=_TIMEOUT_S) as connection, connection.transaction():
                 yield connection
         except self._errors as error:
-            raise StoreUnavailable(f"postgres: {error or type(error).__name__}") from error
+            failure = StoreFull if isinstance(error, self._full) else StoreUnavailable
+            raise failure(f"postgres: {error or type(error).__name__}") from error
 
     async def open(self) -> Marks:
         """Make what is missing, and begin a session. Raises StoreBusy when 256 nodes use the store."""

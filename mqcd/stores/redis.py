@@ -28,7 +28,7 @@ from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreUnavailable
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid, parse_spid
-from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
+from mqcd.stores.backend import Change, Marks, Promises, Stored, StoreFull, Write
 from mqcd.stores.chunked import ChunkedContent, cut
 from mqcd.stores.redis_scripts import OPEN, RENEW, TAKE, WRITE
 
@@ -68,6 +68,7 @@ class RedisStore:
         except ImportError as error:
             raise ConfigError("the store redis needs its client: pip install 'mqcd[redis]'") from error
         self._errors = redis.exceptions.RedisError
+        self._full = redis.exceptions.OutOfMemoryError
         self._url = url
         self._prefix = prefix
         self.lease_ms = lease_ms
@@ -107,7 +108,8 @@ class RedisStore:
         try:
             yield self._redis
         except (self._errors, OSError) as error:
-            raise StoreUnavailable(f"redis: {error}") from error
+            full = isinstance(error, self._full) or str(error).startswith("OOM ")
+            raise (StoreFull if full else StoreUnavailable)(f"redis: {error}") from error
 
     async def _call(self, *words: Any) -> Any:
         async with self._asking() as client:

@@ -311,11 +311,15 @@ class S3Store:
         if change.content is not None:
             await self._objects.put("content", name, change.content)
         for _ in range(2):
-            if await self._change(change, name, tags):
+            # An end without a tag: what a write that failed has left, if anything.
+            is_known = change.due is not None or change.spid in tags or not self.lease_ms
+            if is_known and await self._change(change, name, tags):
                 return True
             # Also when an answer was lost: then it is what this node has written.
             found = await self._objects.get("message", name)
             if found is None:
+                if change.due is None:
+                    await self._objects.delete("content", name)
                 return change.due is None and not change.is_new
             if tags is not self._tags or _parts(name, found[0])[0] != self._session:
                 break

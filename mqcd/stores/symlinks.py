@@ -205,6 +205,10 @@ class SymlinksStore(Exclusive):
 
     async def _write(self, write: Write) -> Sequence[int]:
         run = self._threads.run
+        ended = [_touched(change) for change in write.changes if change.due is None]
+        if ended:
+            # First: it gives space back.
+            ended = await run(self._remove_refused, ended)
         if write.marks:
             await run(self._disk.replace_file, self._root / _MARKS, [values.pack_marks(write.marks)])
         new = [change for change in write.changes if change.is_new and change.due is not None]
@@ -212,10 +216,19 @@ class SymlinksStore(Exclusive):
             await self._threads.each(self._prepare, new)
             await run(self._disk.sync_dir, self._data)
             await self._threads.each(self._accept, new)
-        others = [change for change in write.changes if not change.is_new]
-        for is_end in (False, True):
-            await self._change([_touched(each) for each in others if (each.due is None) is is_end])
+        kept = [change for change in write.changes if not change.is_new and change.due is not None]
+        await self._change([_touched(change) for change in kept])
+        await self._change(ended)
         return ()
+
+    def _remove_refused(self, ended: Sequence[Touched]) -> list[Touched]:
+        """Remove messages that a write which failed has left without contents; returns the others."""
+        there = [each for each in ended if self._disk.exists(self._mail(each.spid) / CONTENTS)]
+        accepted = {each.spid for each in there}
+        self._remove_ended(
+            [Dest(each.spid, number) for each in ended if each.spid not in accepted for number in each.values]
+        )
+        return there
 
     async def _change(self, touched: Sequence[Touched]) -> None:
         several = [each for each in touched if len(each.values) > 1]

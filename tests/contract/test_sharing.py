@@ -16,6 +16,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Recipient, Settlement
 from mqcd.core.selecting.selection import Selection
+from mqcd.stores.queue.state import TRY_AGAIN_MS
 from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.queue.taking import POLL_MS
 from tests.contract.harness import HOUR, SCHEDULE
@@ -230,7 +231,7 @@ async def test_nodes_share_a_queue(seed: int, late: bool) -> None:
     assert accepted - (history.sent if late else set(seen)) <= left
     assert {key for key, times in seen.items() if times > 1 + unknown.get(key, 0)} == set()
     assert {key for key in left if key in seen and key not in unknown} == set()
-    assert len(accepted) > STEPS // 20
+    assert len(accepted) > STEPS // (25 if late else 20)
 
 
 @pytest.fixture
@@ -360,3 +361,44 @@ async def test_attempts_of_a_dead_node_end_once_that_can_be_written(
     second.store.cut = second.store.slow = False
     await pass_time(world, LEASE_MS, second)
     assert second.observer.count(Verb.OUTCOME_UNKNOWN) == 2
+
+
+async def refused(node: Node) -> None:
+    """A message of which the server has all, and the client no answer."""
+    node.store.slow = True
+    node.start_step(node.enqueue("example.org"))
+    await asyncio.sleep(0)
+    node.store.arrive()
+    node.store.cut, node.store.slow = True, False
+    node.store.answer()
+    await asyncio.gather(*node.steps)
+    assert not node.accepted
+    node.store.cut = False
+
+
+@pytest.mark.parametrize("cut_off_ms", [0, LEASE_MS + POLL_MS])
+async def test_refused_mail_is_removed_when_the_network_is_back(cut_off_ms: int) -> None:
+    world = SharedWorld()
+    node = Node(world, 0)
+    await node.start()
+    await refused(node)
+    assert world.messages
+    # With its lease it loses what it has, and takes it again.
+    world.now += cut_off_ms
+    await pass_time(world, 2 * TRY_AGAIN_MS + LEASE_MS, node)
+    assert not world.messages
+    await node.queue.close()
+
+
+async def test_refused_mail_that_arrives_late_is_removed() -> None:
+    world = SharedWorld()
+    node = Node(world, 0)
+    await node.start()
+    await refused(node)
+    late = dict(world.messages)
+    await pass_time(world, TRY_AGAIN_MS, node)
+    assert not world.messages
+    world.messages.update(late)
+    await pass_time(world, TRY_AGAIN_MS, node)
+    assert not world.messages
+    await node.queue.close()

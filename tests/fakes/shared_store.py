@@ -164,12 +164,13 @@ class SharedStore:
                 world.own(change.spid, session)
             if change.content is not None:
                 world.contents[change.spid] = change.content
-            if kept is not None:
+            if change.due is None:
+                world.messages.pop(change.spid, None)
+                world.contents.pop(change.spid, None)
+            elif kept is not None:
                 kept.values.update(change.puts)
                 for qid in change.drops:
                     kept.values.pop(qid, None)
-                if change.due is None:
-                    del world.messages[change.spid], world.contents[change.spid]
         return lost
 
     async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:

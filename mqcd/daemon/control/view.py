@@ -26,9 +26,9 @@ from mqcd.net.control.client import Control, NoAccess, NoAnswer
 from mqcd.queue.format import record
 from mqcd.queue.reading.snapshot import Item, Unreadable
 from mqcd.stores.backend import Backend
-from mqcd.stores.queue.documents import Message, decode
 from mqcd.stores.queue.exporting import EventFiles, newest_file
 from mqcd.stores.queue.figures import Figures
+from mqcd.stores.queue.message import Message, decode
 from mqcd.stores.queue.moment import IN_FLIGHT, WAITS, Moment, unpack
 
 _ASK_S = 600

@@ -8,20 +8,18 @@ there is room for it above `minfree`. Nothing of it is ever read, and nothing of
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.disk.durable import Disk, describe
+from mqcd.disk.durable import NO_ROOM, Disk, describe
 
 log = logging.getLogger(__name__)
 
 RESERVE = "reserve"
 """Name of the file, below each root."""
-_NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 Done = TypeVar("Done")
@@ -58,7 +56,7 @@ def wants_room(error: BaseException) -> bool:
     """Whether a failure is a want of room, or was caused by one (the journal's are)."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+        if isinstance(cause, OSError) and cause.errno in NO_ROOM:
             return True
         cause = cause.__cause__
     return False

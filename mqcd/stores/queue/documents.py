@@ -1,10 +1,11 @@
 """The messages of a queue as its store has them, and the one place where they are written.
 
-A message's values are its recipients, by QID, and its events that are in no event file yet, from `FIRST_SLOT`
-on. Its document stays until both are gone. An idempotency key is a document of its own.
+A message's document stays until its recipients and the events that are in no event file yet are gone. An
+idempotency key is a document of its own.
 
 Changes that come while a write is under way are written together with the next one, in the order in which
-they came. A change is seen in `records` once it is durable; where the write fails nothing has changed.
+they came. A change is seen in `records` once it is durable; where the write fails nothing has changed, and
+its new messages are `refused`: what the store may have of them is removed before the next changes come.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
 
-from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.core.queueing.spid import SpidSource, format_spid
-from mqcd.queue.format import record
-from mqcd.stores.backend import BEGUN, Backend, Change, Marks, Stored, Write
+from mqcd.core.queueing.spid import SpidSource
+from mqcd.stores.backend import Backend, Change, Marks, Stored, StoreFull, Write, failed
 from mqcd.stores.queue.events import Line
+from mqcd.stores.queue.message import FIRST_SLOT, KEY_SLOT, Message
+from mqcd.stores.queue.refused import TIMES_SHARED, Refused
 from mqcd.stores.queue.waiting import Key
 
 SPIDS = "spids"
@@ -33,64 +35,12 @@ EVENTS = "events"
 """The mark above all numbers that events have had."""
 NUMBERS_AHEAD = 1_000_000
 """Numbers of events that are reserved at a time."""
-FIRST_SLOT = 1 << 30
-"""Values from this number on are events. No message has as many recipients."""
-KEY_SLOT = FIRST_SLOT - 1
-"""The value of an idempotency key, which is a document of its own (`keys`)."""
-NEVER = 1 << 53
-"""Due time of a document without recipients, ms."""
 MOST_CHANGES = 500
 """Changes of one write, about."""
 
 log = logging.getLogger(__name__)
 
 _LOST = StoreUnavailable("another node has taken the message")
-
-_RESTS, _EVENT, _KEY = b"-", b"!", b"k"
-"""How a value begins: BEGUN or this of a recipient, whose record line follows; that of an event; of a key."""
-
-
-@dataclass(slots=True)
-class Message:
-    """One message."""
-
-    records: dict[int, Recipient]
-    """By qid."""
-    begun: set[int] = field(default_factory=set)
-    """Recipients with an attempt that has no verdict yet."""
-    events: dict[int, bytes] = field(default_factory=dict)
-    """Lines that are in no event file yet, by slot."""
-    key: bytes = b""
-    """The line of an idempotency key; b"" in documents that are messages."""
-
-    @property
-    def due(self) -> int | None:
-        """When its next recipient is due; None when its document ends."""
-        return min(
-            (each.due for each in self.records.values()), default=NEVER if self.events or self.key else None
-        )
-
-    def copy(self) -> Message:
-        """One that can be changed without this one."""
-        return Message(dict(self.records), set(self.begun), dict(self.events), self.key)
-
-    def value(self, number: int) -> bytes:
-        """What is stored under this QID or slot."""
-        if number >= FIRST_SLOT:
-            return _EVENT + self.events[number]
-        if number == KEY_SLOT:
-            return _KEY + self.key
-        return encode(self.records[number], number in self.begun)
-
-    def values(self) -> Mapping[int, bytes]:
-        """All of them."""
-        return {number: self.value(number) for number in sorted(self.numbers)}
-
-    @property
-    def numbers(self) -> Set[int]:
-        """The number of each."""
-        numbers = self.records.keys() | self.events.keys()
-        return numbers | {KEY_SLOT} if self.key else numbers
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,7 +75,12 @@ class Edit:
 
 
 def _end_edit(edit: Edit, failure: BaseException | None) -> None:
-    edit.ended(failure is None)
+    try:
+        edit.ended(failure is None)
+    except Exception as error:
+        # The other changes must end nevertheless.
+        log.critical("what follows a change failed because of a fault", exc_info=error)
+        failure = error
     # Its caller may have gone.
     if edit.done.done():
         return
@@ -135,44 +90,23 @@ def _end_edit(edit: Edit, failure: BaseException | None) -> None:
         edit.done.set_exception(failure)
 
 
-def encode(recipient: Recipient, begun: bool) -> bytes:
-    """The value of a recipient."""
-    return (BEGUN if begun else _RESTS) + record.encode(recipient)
-
-
-def decode(stored: Stored) -> Message:
-    """Raises StoreDamaged for a value that cannot be read."""
-    message = Message({})
-    try:
-        for qid, value in stored.values.items():
-            if qid >= FIRST_SLOT:
-                message.events[qid] = value[1:]
-                continue
-            if qid == KEY_SLOT:
-                message.key = value[1:]
-                continue
-            recipient = record.decode(value[1:])
-            if recipient.key != (stored.spid, qid) or value[:1] not in (BEGUN, _RESTS):
-                raise DecodeError("it is of another recipient")
-            message.records[qid] = recipient
-            if value.startswith(BEGUN):
-                message.begun.add(qid)
-    except DecodeError as error:
-        raise StoreDamaged(f"message {format_spid(stored.spid)}: {error}") from error
-    return message
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Changes that are written together."""
+    """Changes that are written together; without edits it removes what was refused."""
 
-    edits: Sequence[Edit]
-    after: Mapping[int, Message]
+    edits: Sequence[Edit] = ()
+    after: Mapping[int, Message] = field(default_factory=dict)
     """The messages that they change, as they are then."""
-    gone: Set[int]
+    gone: Set[int] = frozenset()
     """Messages that are another node's since an edit was made: nothing of them is written."""
-    marks: Marks
+    marks: Marks = field(default_factory=dict)
     """Marks with a new number."""
+    removals: Sequence[Change] = ()
+
+    def new(self, edits: Iterable[Edit]) -> Mapping[int, Set[int]]:
+        """New messages of some of its edits, with the numbers of the values that were written."""
+        spids = chain.from_iterable(edit.contents for edit in edits)
+        return {spid: self.after[spid].numbers if spid in self.after else frozenset() for spid in spids}
 
 
 class Documents:
@@ -186,30 +120,62 @@ class Documents:
         now: Callable[[], int],
         lose: Callable[[Message], None],
         sequence: Callable[[], int],
+        later: Callable[[], None],
     ) -> None:
         """`now` is the time by which SPIDs are reserved, ms. `lose` is called with each message that another
-        node has taken. `sequence` gives the highest number of an event."""
+        node has taken. `sequence` gives the highest number of an event. `later` asks for a `try_again` a
+        little later; it may be called again before that."""
         self._backend = backend
         self._marks = marks
         self._spids = spids
         self._now = now
         self._lose = lose
         self._sequence = sequence
+        self._later = later
+        self.refused = Refused(TIMES_SHARED if backend.lease_ms else 1)
+        self.full = ""
+        """Why new mail finds no space; "" when it may."""
         self.messages: dict[int, Message] = {}
         self.unexported: dict[Key, bytes] = {}
         """Events that are in no event file yet, by SPID and slot, as they came."""
         self._edits: list[Edit] = []
         """What waits for the next write."""
-        self._writing: Sequence[Edit] = ()
+        self._writing: Batch | None = None
         self._under_way: asyncio.Future[Sequence[int]] | None = None
-        """The write of `_writing`; where that is empty, of edits of an earlier lease."""
+        """The write of `_writing`; where that is None, a write of an earlier lease."""
 
     def edit(self, edit: Edit) -> asyncio.Future[None]:
         """Write a change, after those before it. Returns what is done once it is durable and seen."""
+        if self.refused:
+            self.refused.forget(edit.contents)
         self._edits.append(edit)
-        if not self._writing and self._under_way is None:
-            self._write_next()
+        self._write_if_idle()
         return edit.done
+
+    def try_again(self) -> None:
+        """Remove what could not be removed, and take new mail again to see whether there is space."""
+        self.full = ""
+        self.refused.try_again()
+        self._write_if_idle()
+
+    def take_back(self, stored: Stored) -> None:
+        """A message that was refused is in the store, and this node's."""
+        self.refused.add({stored.spid: stored.values.keys()})
+        self._write_if_idle()
+
+    def is_full(self, error: StoreFull) -> None:
+        """There is no space for new mail, until `try_again`."""
+        self.full = str(error)
+        self._later()
+
+    async def may_come(self, spid: int) -> None:
+        """Return when content may be staged for a message. Raises StoreUnavailable while what a write that
+        failed has left of it cannot be removed, which would remove that content, too."""
+        while spid in self.refused and not self.refused.was_removed(spid):
+            if self._under_way is None:
+                raise StoreUnavailable("what is left of this message's last try cannot be removed yet")
+            await asyncio.wait([self._under_way])
+        self.refused.forget([spid])
 
     def add(self, spid: int, message: Message) -> None:
         """The message as it is now."""
@@ -230,10 +196,13 @@ class Documents:
         for the next owner."""
         self.drop(list(self.messages))
         self._marks, self._spids = marks, spids
-        edits = [*self._writing, *self._edits]
-        self._writing, self._edits = (), []
+        batch, waiting = self._writing or Batch(), self._edits
+        self._writing, self._edits = None, []
+        edits = [*batch.edits, *waiting]
+        self.refused.add(batch.new(edit for edit in edits if edit.needed))
         for edit in edits:
             _end_edit(edit, _LOST if edit.needed else None)
+        self._write_if_idle()
 
     async def idle(self) -> None:
         """Return when no change waits."""
@@ -241,45 +210,90 @@ class Documents:
             await asyncio.wait([self._under_way])
             await asyncio.sleep(0)
 
+    def _write_if_idle(self) -> None:
+        if self._writing is None and self._under_way is None:
+            self._write_next()
+
     def _write_next(self) -> None:
-        while self._edits:
-            edits = self._writing = self._edits[:MOST_CHANGES]
-            del self._edits[:MOST_CHANGES]
-            batch = self._batch(edits)
-            writing = self._backend.write(self._as_write(batch))
+        """Begin what waits, until a write takes its time."""
+        while (begun := self._begin()) is not None:
+            batch, writing = begun
+            self._writing = batch
             if not writing.done():
                 self._under_way = writing
                 writing.add_done_callback(partial(self._written, batch))
                 return
             self._end(batch, writing)
 
+    def _begin(self) -> tuple[Batch, asyncio.Future[Sequence[int]]] | None:
+        """Begin to write what comes first; None when nothing waits. After a fault it has failed."""
+        removals = self.refused.removals(MOST_CHANGES) if self.refused else ()
+        edits = self._edits[:MOST_CHANGES] if not removals else []
+        if not removals and not edits:
+            return None
+        del self._edits[: len(edits)]
+        try:
+            batch = self._batch(edits) if edits else Batch(removals=removals)
+            return batch, self._backend.write(self._as_write(batch))
+        except Exception as error:
+            log.critical("changes cannot be written because of a fault", exc_info=error)
+            return Batch(edits, removals=removals), failed(error)
+
     def _written(self, batch: Batch, writing: asyncio.Future[Sequence[int]]) -> None:
         self._under_way = None
-        if self._writing is batch.edits:
+        if self._writing is batch:
             self._end(batch, writing)
         elif not writing.cancelled() and (error := writing.exception()) is not None:
             log.info("a write of an earlier lease: %s", error)
         self._write_next()
 
     def _end(self, batch: Batch, writing: asyncio.Future[Sequence[int]]) -> None:
-        self._writing = ()
+        self._writing = None
         error = asyncio.CancelledError() if writing.cancelled() else writing.exception()
-        lost = set(batch.gone)
+        if batch.removals:
+            self._end_removals(batch.removals, error)
+            return
+        lost = {*batch.gone, *(writing.result() if error is None else ())}
+        failures: Sequence[BaseException | None] = [error] * len(batch.edits)
+        unseen: set[int] = set()
+        if lost or error is not None:
+            failures = [
+                _LOST if edit.needed and not lost.isdisjoint(edit.spids) else error for edit in batch.edits
+            ]
+            refused = batch.new(compress(batch.edits, failures))
+            self.refused.add(refused)
+            unseen = lost | refused.keys()
+        if isinstance(error, StoreFull):
+            self.is_full(error)
         if error is None:
-            lost.update(writing.result())
-            self._marks = batch.marks or self._marks
             self.drop(lost)
-            # First: an event of the same write may have taken the slot of one that is exported.
-            for key in chain.from_iterable(edit.exported for edit in batch.edits):
-                self.unexported.pop(key, None)
-            for spid, message in batch.after.items():
-                if message.due is not None and spid not in lost:
-                    self.add(spid, message)
-                else:
-                    # It is at its end, or another node has it by now.
-                    self.messages.pop(spid, None)
-        for edit in batch.edits:
-            _end_edit(edit, _LOST if edit.needed and not lost.isdisjoint(edit.spids) else error)
+            self._see(batch, unseen)
+        for edit, failure in zip(batch.edits, failures, strict=True):
+            _end_edit(edit, failure)
+
+    def _see(self, batch: Batch, unseen: Set[int]) -> None:
+        """A batch is durable; `unseen`: but for these messages, which are another node's or refused."""
+        self._marks = batch.marks or self._marks
+        if self.full and any(edit.contents for edit in batch.edits):
+            self.full = ""
+        # First: an event of the same write may have taken the slot of one that is exported.
+        for key in chain.from_iterable(edit.exported for edit in batch.edits):
+            self.unexported.pop(key, None)
+        for spid, message in batch.after.items():
+            if message.due is not None and spid not in unseen:
+                self.add(spid, message)
+            else:
+                # It is at its end, or not to be seen.
+                self.messages.pop(spid, None)
+
+    def _end_removals(self, removals: Sequence[Change], error: BaseException | None) -> None:
+        if error is None:
+            self.refused.removed(each.spid for each in removals)
+        else:
+            log.warning("what is left of %d refused messages cannot be removed yet: %s", len(removals), error)
+            self.refused.failed()
+        if self.refused:
+            self._later()
 
     def _batch(self, edits: Sequence[Edit]) -> Batch:
         after = self._after(edits)
@@ -317,6 +331,8 @@ class Documents:
         return after
 
     def _as_write(self, batch: Batch) -> Write:
+        if batch.removals:
+            return Write(changes=batch.removals)
         after = batch.after
         touched: dict[int, set[int]] = defaultdict(set)
         contents: dict[int, bytes | None] = {}

@@ -32,10 +32,7 @@ async def admit(state: State, recipients: Sequence[Recipient], content: AsyncIte
     state.spids.pass_over(spid)
 
     def end(durable: bool) -> None:
-        if not durable:
-            state.in_background(backend.unstage(spid))
-            return
-        for recipient in recipients:
+        for recipient in recipients if durable else ():
             state.replace(None, recipient)
 
     events = _arrival(state, recipients)

@@ -21,9 +21,11 @@ from mqcd.core.queueing.spid import format_spid, is_several, shard_of
 from mqcd.core.queueing.transition import after, not_later
 from mqcd.core.queueing.transition import arrived as arrival_of
 from mqcd.queue.keys.turns import Turn
-from mqcd.stores.queue.documents import KEY_SLOT, Edit
+from mqcd.stores.backend import StoreFull
+from mqcd.stores.queue.documents import Edit
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.keys import encode
+from mqcd.stores.queue.message import KEY_SLOT
 from mqcd.stores.queue.state import State
 
 
@@ -63,7 +65,12 @@ async def arrive(state: State, submission: Submission, turn: Turn | None = None)
         return arrived(state, submission, content, len(content), turn)
     check_arrival(state, submission)
     backend = state.around.backend
-    size = await backend.stage(spid, content)
+    await state.documents.may_come(spid)
+    try:
+        size = await backend.stage(spid, content)
+    except StoreFull as error:
+        state.documents.is_full(error)
+        raise
     try:
         return arrived(state, submission, None, size, turn)
     except BaseException:
@@ -114,7 +121,7 @@ def hand_over(state: State, arrival: Arrival, reserved: Reservation) -> asyncio.
         key.ended(durable)
         if not durable:
             reserved.release()
-            _refuse(state, arrival)
+            state.reserved.add(arrival.spid)
             return
         for recipient in arrival.recipients:
             state.figures.replace(None, recipient)
@@ -176,13 +183,6 @@ def _forget_expired(state: State) -> None:
         done = state.documents.edit(Edit(drops=expired, ended=lambda _: None))
         # What stays is forgotten at the next start.
         done.add_done_callback(lambda future: future.cancelled() or future.exception())
-
-
-def _refuse(state: State, arrival: Arrival) -> None:
-    """A message could not be written; it may come again."""
-    state.reserved.add(arrival.spid)
-    if arrival.content is None:
-        state.in_background(state.around.backend.unstage(arrival.spid))
 
 
 # ------------------------------------------------------------ ends of claims
@@ -272,7 +272,7 @@ def _recorded(state: State, moves: Sequence[Move], arrivals: Sequence[Arrival], 
     if not durable:
         state.claimed.update(move.old.key for move in moves)
         for arrival in arrivals:
-            _refuse(state, arrival)
+            state.reserved.add(arrival.spid)
         return
     now, observer = state.around.clock.now(), state.around.observer
     for arrival in arrivals:

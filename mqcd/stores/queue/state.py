@@ -14,11 +14,15 @@ from mqcd.core.queueing.spid import Reserved, SpidSource, format_spid
 from mqcd.core.units import DAY
 from mqcd.eventlog.files import Source
 from mqcd.stores.backend import Backend, Marks
-from mqcd.stores.queue.documents import CLOCK, EVENTS, SPIDS, Documents, Message
+from mqcd.stores.queue.documents import CLOCK, EVENTS, SPIDS, Documents
 from mqcd.stores.queue.events import EventLines
 from mqcd.stores.queue.figures import Figures
 from mqcd.stores.queue.keys import StoredKeys
+from mqcd.stores.queue.message import Message
 from mqcd.stores.queue.waiting import Key, Waiting
+
+TRY_AGAIN_MS = 10_000
+"""When refused mail that could not be removed is tried again, and a store that was full takes mail again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class State:
         )
         """Makes events; None = they are not kept."""
         self.documents = Documents(
-            around.backend, marks, self.spids, self.believed, self.lose, self._sequence
+            around.backend, marks, self.spids, self.believed, self.lose, self._sequence, self._later
         )
         self.clock_watch = ClockWatch(marks.get(CLOCK, 0), clock.now(), clock.monotonic())
         self.waiting = Waiting()
@@ -75,6 +79,8 @@ class State:
         self.loaded = False
         """Whether what the last run left has been read."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._trying: asyncio.Task[None] | None = None
+        """Tries again what the store could not do."""
 
     def _sequence(self) -> int:
         return self.lines.sequence if self.lines is not None else 0
@@ -164,8 +170,21 @@ class State:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def _later(self) -> None:
+        if self._trying is None and not self.closing:
+            self._trying = asyncio.ensure_future(self._try_again())
+
+    async def _try_again(self) -> None:
+        await self.around.clock.sleep(TRY_AGAIN_MS)
+        self._trying = None
+        self.documents.try_again()
+
     async def idle(self) -> None:
-        """Return when no change is under way."""
+        """Return when no change is under way; the last one before it closes."""
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self.documents.idle()
+        if self._trying is not None:
+            self._trying.cancel()
+            self.documents.try_again()
+            await self.documents.idle()

@@ -174,7 +174,7 @@ class StoredQueue:
 
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is."""
-        return "" if self._state is not None else "the queue is not open"
+        return self._state.documents.full if self._state is not None else "the queue is not open"
 
     def stalled(self) -> str:
         """Why no verdict can be recorded now; "" when they can be."""

@@ -8,7 +8,8 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.queueing.transition import unknown
 from mqcd.stores.backend import Stored
 from mqcd.stores.queue import keys
-from mqcd.stores.queue.documents import Edit, decode
+from mqcd.stores.queue.documents import Edit
+from mqcd.stores.queue.message import decode
 from mqcd.stores.queue.state import State
 
 POLL_MS = 1000
@@ -54,8 +55,10 @@ async def _take(state: State) -> None:
         while taken := await state.around.backend.take(_TAKEN_AT_ONCE):
             any_taken = True
             for stored in taken:
+                if stored.spid in state.documents.refused:
+                    state.documents.take_back(stored)
                 # Else it was written under a lease that ran out meanwhile, and is still ours.
-                if stored.spid not in state.documents.messages:
+                elif stored.spid not in state.documents.messages:
                     _add(state, stored)
             await _end_unknown(state)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.observing.null_observer import NullObserver
 from mqcd.disk.durable import Disk
-from mqcd.stores.backend import Backend
+from mqcd.stores.backend import Backend, StoreFull
 from mqcd.stores.files import FilesStore, uuid_of
+from mqcd.stores.queue.state import TRY_AGAIN_MS
 from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.symlinks import SymlinksStore
 from tests.contract.harness import HOUR, SCHEDULE
@@ -76,3 +78,32 @@ async def test_content_of_a_closed_store_is_not_available(tmp_path: Path, name: 
     with pytest.raises(ContentUnavailable, match="closed"):
         await content.read(1)
     content.close()
+
+
+@pytest.mark.parametrize("name", STORES)
+async def test_a_full_disk_keeps_nothing_of_refused_mail(tmp_path: Path, name: str) -> None:
+    disk = FaultyDisk()
+    queue, post = await opened(name, tmp_path, disk)
+    gate = disk.block("datasync")
+    first = asyncio.ensure_future(post.send("first@example.org"))
+    await asyncio.to_thread(gate.reached.wait)
+    submissions = [post.submission(f"{each}@example.org", f"{each}2@example.org") for each in "abc"]
+    together = asyncio.gather(*map(queue.enqueue, submissions), return_exceptions=True)
+    await asyncio.sleep(0)
+    disk.mend()
+    uuid = uuid_of(submissions[-1].envelope.spid)
+    last = f"*{uuid}.meta" if name == "files" else f"*{uuid}/contents"
+    disk.fail("rename", last, code=errno.ENOSPC)
+    gate.release()
+    [kept] = await first
+    assert [type(each) for each in await together] == [StoreFull] * 3
+    assert "No space" in queue.refusing()
+    await queue._live.documents.idle()
+    left = "".join(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert [uuid_of(each.envelope.spid)[:18] in left for each in submissions] == [False] * 3
+    await post.clock.run_for(TRY_AGAIN_MS)
+    assert not queue.refusing()
+    await queue.close()
+    queue, post = await opened(name, tmp_path, Disk())
+    assert set(await post.scan()) == {kept.key}
+    await queue.close()

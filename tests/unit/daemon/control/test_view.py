@@ -11,8 +11,8 @@ from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.format import record
 from mqcd.stores.backend import Marks, Stored
-from mqcd.stores.queue.documents import encode
 from mqcd.stores.queue.exporting import EventFiles
+from mqcd.stores.queue.message import encode
 from tests.fakes.shared_store import SharedStore, SharedWorld
 
 

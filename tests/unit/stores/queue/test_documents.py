@@ -10,9 +10,10 @@ import pytest
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.queueing.spid import SpidSource
-from mqcd.stores.backend import Write
+from mqcd.stores.backend import Backend, Write, failed
 from mqcd.stores.mapping import MappingStore
-from mqcd.stores.queue.documents import FIRST_SLOT, Documents, Edit
+from mqcd.stores.queue.documents import Documents, Edit
+from mqcd.stores.queue.message import FIRST_SLOT
 
 
 class Slow(MappingStore):
@@ -37,6 +38,10 @@ class Slow(MappingStore):
             await asyncio.sleep(0)
 
 
+def documents_of(store: Backend) -> Documents:
+    return Documents(store, {}, SpidSource(0, 0), lambda: 0, lambda _: None, lambda: 0, lambda: None)
+
+
 def edit(**what: object) -> Edit:
     return Edit(ended=lambda _: None, **what)  # type: ignore[arg-type]
 
@@ -52,7 +57,7 @@ def recipients(*spids: int) -> Sequence[Recipient]:
 @pytest.mark.parametrize("together", [False, True])
 async def test_an_event_in_the_place_of_an_exported_one_is_exported(together: bool) -> None:
     store = Slow()
-    documents = Documents(store, {}, SpidSource(0, 0), lambda: 0, lambda _: None, lambda: 0)
+    documents = documents_of(store)
     one, other = recipients(2, 4)
     for each in (one, other):
         await store.let(
@@ -72,7 +77,7 @@ async def test_an_event_in_the_place_of_an_exported_one_is_exported(together: bo
 
 async def test_a_mark_that_was_not_written_comes_again() -> None:
     store = Slow()
-    documents = Documents(store, {}, SpidSource(0, 0), lambda: 0, lambda _: None, lambda: 0)
+    documents = documents_of(store)
     one, other = recipients(2, 4)
     failing = documents.edit(edit(puts=[one], contents={one.spid: b"x"}))
     store.waiting.pop().set_exception(StoreUnavailable("no answer"))
@@ -80,4 +85,77 @@ async def test_a_mark_that_was_not_written_comes_again() -> None:
         await failing
     await store.let(documents.edit(edit(puts=[one], contents={one.spid: b"x"})))
     await store.let(documents.edit(edit(puts=[other], contents={other.spid: b"x"})))
-    assert [bool(write.marks) for write in store.writes] == [True, True, False]
+    new = [write for write in store.writes if write.changes[0].is_new]
+    assert [bool(write.marks) for write in new] == [True, True, False]
+
+
+class Faulty(MappingStore):
+    """One write raises what no store should."""
+
+    faults = 1
+
+    def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        if self.faults:
+            self.faults = 0
+            raise RuntimeError("a fault")
+        return super().write(write)
+
+
+@pytest.mark.parametrize("where", ["in the store", "in what follows"])
+async def test_a_fault_fails_its_change_alone(where: str) -> None:
+    def end(_: bool) -> None:
+        if where == "in what follows":
+            raise RuntimeError("a fault")
+
+    store = Faulty() if where == "in the store" else MappingStore()
+    documents = documents_of(store)
+    one, other = recipients(2, 4)
+    with pytest.raises(RuntimeError, match="a fault"):
+        await documents.edit(Edit(puts=[one], contents={one.spid: b"x"}, ended=end))
+    await asyncio.wait_for(documents.edit(edit(puts=[other], contents={other.spid: b"x"})), 10)
+    assert other.spid in documents.messages
+
+
+class Unanswered(MappingStore):
+    """Writes without an answer as often as it is told to."""
+
+    unanswered = 0
+
+    def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        done = super().write(write)
+        if not self.unanswered:
+            return done
+        self.unanswered -= 1
+        return failed(StoreUnavailable("no answer"))
+
+
+async def test_refused_mail_that_cannot_be_removed_is_tried_again() -> None:
+    kept: dict[str, bytes] = {}
+    store = Unanswered(kept)
+    documents = documents_of(store)
+    one, other = recipients(2, 4)
+    store.unanswered = 1
+    with pytest.raises(StoreUnavailable):
+        await documents.edit(edit(puts=[one], contents={one.spid: b"x"}))
+    assert not documents.refused
+    assert set(kept) == {"marks"}, "it is removed at once"
+    documents.refused.add({one.spid: [1]})
+    documents.refused.failed()
+    await documents.edit(edit(puts=[other], contents={other.spid: b"x"}))
+    assert one.spid in documents.refused, "other mail does not wait for it"
+    documents.try_again()
+    assert not documents.refused
+    assert other.spid in documents.messages
+
+
+async def test_refused_mail_that_comes_again_stays() -> None:
+    store = Unanswered()
+    documents = documents_of(store)
+    [one] = recipients(2)
+    store.unanswered = 2
+    with pytest.raises(StoreUnavailable):
+        await documents.edit(edit(puts=[one], contents={one.spid: b"x"}))
+    assert one.spid in documents.refused
+    await documents.edit(edit(puts=[one], contents={one.spid: b"x"}))
+    documents.try_again()
+    assert (await store.content(one.spid)).size == 1

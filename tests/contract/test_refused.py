@@ -1,0 +1,65 @@
+"""Refused mail in the stores of documents: their queue removes what a write without an answer has left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.core.model import Key
+from mqcd.core.selecting.selection import Selection
+from mqcd.stores.backend import Write, failed
+from mqcd.stores.queue.state import TRY_AGAIN_MS
+from mqcd.stores.queue.stored_queue import StoredQueue
+from tests.contract.conftest import marked
+from tests.contract.harness import HARNESSES, Restart, StoreHarness
+from tests.contract.mail import BODY, Post, chunks
+
+STORES = [
+    name for name, (make, _) in HARNESSES.items() if isinstance(make, type) and issubclass(make, StoreHarness)
+]
+
+
+@pytest.mark.parametrize("name", list(map(marked, STORES)))
+async def test_mail_refused_for_want_of_an_answer_goes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = HARNESSES[name][0](tmp_path)
+    store = await harness.start()
+    assert isinstance(store, StoredQueue)
+    post = Post(store, harness.clock)
+    backend = store._around.backend
+    write = backend.write
+
+    async def unanswered(made: asyncio.Future[Sequence[int]]) -> Sequence[int]:
+        await made
+        raise StoreUnavailable("no answer")
+
+    def lossy(changes: Write) -> asyncio.Future[Sequence[int]]:
+        if not changes.changes[0].is_new:
+            return failed(StoreUnavailable("no answer, nor did it arrive"))
+        return asyncio.ensure_future(unanswered(write(changes)))
+
+    [kept] = await post.send("kept@example.org")
+    monkeypatch.setattr(backend, "write", lossy)
+    key = Key(b"k" * 16, b"d" * 8)
+    submissions = [
+        post.submission("a@example.org", content=each, key=key) for each in (BODY, chunks(BODY, 99))
+    ]
+    for each in submissions:
+        with pytest.raises(StoreUnavailable):
+            await store.enqueue(each)
+    monkeypatch.undo()
+    await harness.clock.run_for(TRY_AGAIN_MS)
+    await store._live.documents.idle()
+    for each in submissions:
+        with pytest.raises(ContentUnavailable):
+            await backend.content(each.envelope.spid)
+    again = await harness.restart(Restart.KILL)
+    assert isinstance(again, StoredQueue)
+    assert [each async for each in again.scan(Selection())] == [kept]
+    assert not again._live.keys
+    await harness.stop()
