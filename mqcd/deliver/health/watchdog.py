@@ -73,8 +73,8 @@ def lanes(every: Iterable[Lane], now: int, patience: int) -> Iterator[Stuck]:
     """Lanes where a first job, of any priority, has waited too long; all that wait as long count."""
     for lane in every:
         queue = lane.queue
-        if queue.waiting and now - queue.since > patience and now - queue.longest_since > patience:
-            late = [job for job in queue if now - job.since > patience]
+        if queue.waiting and now - queue.since > patience and now - queue.jobs.longest_since > patience:
+            late = [job for job in queue.jobs if now - job.since > patience]
             yield Stuck(
                 kind=Kind.LANE,
                 name=lane.name,

@@ -197,7 +197,7 @@ def reliefs(lanes: Iterable[Lane], queuecache: int, now: int) -> list[tuple[Lane
     found: list[tuple[Lane, Share]] = []
     for lane in waiting:
         held = lane.queue.waiting
-        waited = now - lane.queue.longest_since
+        waited = now - lane.queue.jobs.longest_since
         if held <= most or (waited < SLOW_MS and now - lane.moved < STUCK_MS):
             continue
         # What stays should last until the rest comes back, at the speed seen so far.

@@ -50,11 +50,11 @@ def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Co
             site_connections[site] = site_connections.get(site, 0) + lane.connections
         if waits:
             waiting[site] = waiting.get(site, 0) + waits
-        if row := queue.row:
+        if row := queue.jobs.row:
             first = row[0].recipients
             received = first[0].envelope.received
             if queue.waiting > len(first):
-                received = min([job.recipients[0].envelope.received for job in queue])
+                received = min([job.recipients[0].envelope.received for job in queue.jobs])
             if received < oldest.setdefault(name, received):
                 oldest[name] = received
     for job, _ in under_way:

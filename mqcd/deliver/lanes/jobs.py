@@ -48,33 +48,22 @@ class Job:
         return replace(self, recipients=recipients)
 
 
-@dataclass(slots=True, eq=False)
-class JobQueue:
-    """The waiting jobs of a lane, in a row for each priority that they have: mostly one. Each limit on a job
-    counts its recipients while they wait: `Limit.held` is changed here alone."""
+class Rows:
+    """The waiting jobs of a lane in order, in a row for each priority that they have: mostly one. Whatever
+    changes `_others`, or leaves a row empty, ends in `_choose`; so after each call no row of others is empty,
+    and `row` is only where no job waits."""
 
-    row: deque[Job] = field(default_factory=deque)
-    """Those of the priority whose turn it is, the first job first; empty only where none waits."""
-    waiting: int = 0
-    """Recipients of the jobs that wait."""
-    since: int = 0
-    """No job that waits came before; kept so that a look at ten thousand lanes need not visit their jobs."""
-    few: int = 0
-    """Recipients of jobs that are `few`."""
-    aside: int = 0
-    """Recipients that wait for their sender's tokens, out of line meanwhile."""
-    turns: TurnOrder = field(default_factory=TurnOrder)
-    """The lane's, or those of its named zone."""
-    limits: tuple[Limit, ...] = ()
-    """Those of the lane and of its zone."""
-    _joinable: dict[int, Job] = field(default_factory=dict)
-    """By SPID: the job that takes further recipients of that message."""
-    _priority: int = 0
-    """That of `row`."""
-    _others: dict[int, deque[Job]] = field(default_factory=dict)
-    """By priority, the rows of all others, which most lanes lack; none is empty."""
-    _urgent: int = 0
-    """How many turns have gone to the highest priority in a row while a lower one waited."""
+    __slots__ = ("_others", "_priority", "_urgent", "row")
+
+    def __init__(self) -> None:
+        self.row: deque[Job] = deque()
+        """Those of the priority whose turn it is, the first job first. Others only read it."""
+        self._priority = 0
+        """That of `row`."""
+        self._others: dict[int, deque[Job]] = {}
+        """By priority, the rows of all others, which most lanes lack."""
+        self._urgent = 0
+        """How many turns have gone to the highest priority in a row while a lower one waited."""
 
     def __iter__(self) -> Iterator[Job]:
         """The first job first, then by priority and arrival."""
@@ -85,6 +74,90 @@ class JobQueue:
         """When the job came that has waited longest of the first ones of all priorities. Raises IndexError
         where there is none."""
         return min(row[0].since for row in self._order())
+
+    def append(self, job: Job, priority: int) -> None:
+        """A new job, in its turn among the others of its priority."""
+        row = self.row if priority == self._priority else self._others.get(priority)
+        if row is None:
+            self._others[priority] = deque((job,))
+            self._choose()
+        elif not row or job.order > row[-1].order:
+            row.append(job)
+        else:
+            row.insert(bisect_right(row, job.order, key=_order), job)
+
+    def put_first(self, job: Job) -> None:
+        """A job that was taken, before the others of its priority."""
+        priority = job.recipients[0].envelope.priority
+        row = self.row if priority == self._priority else self._others.setdefault(priority, deque())
+        row.appendleft(job)
+        self._choose()
+
+    def put_before(self, first: Job) -> None:
+        """A part of the first job, with its order, before it: the turn stays theirs."""
+        self.row.appendleft(first)
+
+    def take(self) -> Job:
+        """The first job, which has its turn. Raises IndexError where there is none."""
+        job = self.row.popleft()
+        if self._others or self._urgent:
+            self._urgent = self._urgent + 1 if self._others and self._priority > max(self._others) else 0
+            self._choose()
+        return job
+
+    def take_last(self) -> Job:
+        """The job that would go last. Raises IndexError where there is none."""
+        job = self._order()[-1].pop()
+        self._choose()
+        return job
+
+    def remove(self, job: Job) -> None:
+        """Take out a job that waits."""
+        next(row for row in self._order() if job in row).remove(job)
+        self._choose()
+
+    def _order(self) -> list[deque[Job]]:
+        """The rows in the order in which they go now."""
+        return [self.row, *(self._others[priority] for priority in sorted(self._others, reverse=True))]
+
+    def _choose(self) -> None:
+        """Drop the row that has become empty, and give one its turn."""
+        if not self._others:
+            return
+        rows = {self._priority: self.row, **self._others}
+        rows = {priority: row for priority, row in rows.items() if row}
+        chosen = highest = max(rows)
+        if self._urgent >= LOWER_TURN - 1 and len(rows) > 1:
+            chosen = min(rows.keys() - {highest}, key=lambda priority: rows[priority][0].order)
+        self._priority, self.row = chosen, rows.pop(chosen)
+        self._others = rows
+
+
+def _order(job: Job) -> tuple[int, int]:
+    return job.order
+
+
+@dataclass(slots=True, eq=False)
+class JobQueue:
+    """The waiting jobs of a lane, and how many recipients they have. Each limit on a job counts its
+    recipients while they wait: `Limit.held` is changed here alone."""
+
+    jobs: Rows = field(default_factory=Rows)
+    """Only read elsewhere."""
+    waiting: int = 0
+    """Recipients in `jobs`."""
+    since: int = 0
+    """No job that waits came before; kept so that a look at ten thousand lanes need not visit their jobs."""
+    few: int = 0
+    """Recipients of jobs that are `few`."""
+    aside: int = 0
+    """Recipients that wait for their sender's tokens, out of `jobs` meanwhile."""
+    turns: TurnOrder = field(default_factory=TurnOrder)
+    """The lane's, or those of its named zone."""
+    limits: tuple[Limit, ...] = ()
+    """Those of the lane and of its zone."""
+    _joinable: dict[int, Job] = field(default_factory=dict)
+    """By SPID: the job that takes further recipients of that message."""
 
     def join(self, recipient: Recipient, hop: Hop, most: int) -> bool:
         """Add a recipient to the job of its message, if one waits that has room and the same policy."""
@@ -101,19 +174,14 @@ class JobQueue:
     def append(self, job: Job, joinable: bool) -> None:
         """A new job, in its turn among the others of its priority."""
         envelope = job.recipients[0].envelope
-        row = self.row if envelope.priority == self._priority else self._others.get(envelope.priority)
         if not self.waiting:
             self.since = job.since
-        if row is None:
-            self._others[envelope.priority] = deque((job,))
-            self._choose()
-        elif not row or job.order > row[-1].order:
-            row.append(job)
-        else:
-            row.insert(bisect_right(row, job.order, key=_order), job)
+        self.jobs.append(job, envelope.priority)
         if joinable:
             self._joinable[envelope.spid] = job
-        self.count(job, len(job.recipients))
+        self.waiting += len(job.recipients)
+        if job.few or job.limit or self.limits:
+            self._hold(job, len(job.recipients))
 
     def put_back(self, job: Job) -> None:
         """A job that was started and not tried, before the others of its priority."""
@@ -122,29 +190,27 @@ class JobQueue:
 
     def take(self) -> Job:
         """The first job, out of the queue now."""
-        job = self.row.popleft()
-        if self._others or self._urgent:
-            self._next_turn()
+        job = self.jobs.take()
         self.turns.served(job.order[0])
         if self._joinable:
             self._close(job)
-        self.count(job, -len(job.recipients))
+        self.waiting -= len(job.recipients)
+        if job.few or job.limit or self.limits:
+            self._hold(job, -len(job.recipients))
         return job
 
     def split_first(self, size: int) -> Job:
         """Make the first `size` recipients of the first job a job of their own; returns the first job."""
-        job = self.row[0]
+        job = self.jobs.row[0]
         if len(job.recipients) > size:
             first = job.of(job.recipients[:size])
             job.recipients = job.recipients[size:]
-            self._put_first(first)
-        return self.row[0]
+            self.jobs.put_before(first)
+        return self.jobs.row[0]
 
     def step_aside(self) -> Job:
         """The first job, out of the queue until it comes back; its limits still count it."""
-        job = self.row.popleft()
-        if self._others or self._urgent:
-            self._next_turn()
+        job = self.jobs.take()
         self._close(job)
         self.waiting -= len(job.recipients)
         self.aside += len(job.recipients)
@@ -169,7 +235,7 @@ class JobQueue:
         """Take everything out but the first recipient."""
         if not self.waiting:
             return []
-        later = self.cut(len(self.row[0].recipients))
+        later = self.cut(len(self.jobs.row[0].recipients))
         first = self._take_last()
         self.append(first.of(first.recipients[:1]), False)
         return first.recipients[1:] + later
@@ -177,7 +243,7 @@ class JobQueue:
     def cull(self, over: Callable[[Recipient], bool], *, spare_first: bool) -> list[Recipient]:
         """Take out the recipients that are `over`; with `spare_first` the first job stays as it is."""
         gone: list[Recipient] = []
-        for job in tuple(self)[spare_first:]:
+        for job in tuple(self.jobs)[spare_first:]:
             culled = [each for each in job.recipients if over(each)]
             if not culled:
                 continue
@@ -185,8 +251,7 @@ class JobQueue:
             self.count(job, -len(culled))
             if len(culled) == len(job.recipients):
                 self._close(job)
-                next(row for row in self._order() if job in row).remove(job)
-                self._choose()
+                self.jobs.remove(job)
                 self.turns.give_back(job.recipients[0].envelope.tenant)
             else:
                 left = {each.qid for each in job.recipients} - {each.qid for each in culled}
@@ -208,7 +273,7 @@ class JobQueue:
 
     def bind_senders(self, limit_of: Callable[[Recipient], Limit | None]) -> None:
         """Have other limits of the senders count what waits; no job stands aside."""
-        for job in self:
+        for job in self.jobs:
             if job.limit is not None:
                 job.limit.held -= len(job.recipients)
             job.limit = limit_of(job.recipients[0])
@@ -218,57 +283,30 @@ class JobQueue:
     def count(self, job: Job, recipients: int) -> None:
         """Adjust the count of waiting recipients of a job."""
         self.waiting += recipients
+        if job.few or job.limit or self.limits:
+            self._hold(job, recipients)
+
+    def _hold(self, job: Job, recipients: int) -> None:
+        """Adjust what else counts them, which is nothing for most jobs."""
         if job.few:
             self.few += recipients
-        if self.limits:
-            for limit in self.limits:
-                limit.held += recipients
-        if job.limit is not None:
-            job.limit.held += recipients
+        for limit in self.limits_of(job):
+            limit.held += recipients
 
     def _put_first(self, job: Job) -> None:
         """A job that was taken, before the others of its priority."""
         self.since = min(self.since, job.since) if self.waiting else job.since
-        priority = job.recipients[0].envelope.priority
-        row = self.row if priority == self._priority else self._others.setdefault(priority, deque())
-        row.appendleft(job)
-        self._choose()
+        self.jobs.put_first(job)
 
     def _take_last(self) -> Job:
         """The job that would go last, out of the queue now. Raises IndexError where there is none."""
-        job = self._order()[-1].pop()
-        self._choose()
+        job = self.jobs.take_last()
         self._close(job)
         self.count(job, -len(job.recipients))
         return job
-
-    def _order(self) -> list[deque[Job]]:
-        """The rows in the order in which they go now."""
-        return [self.row, *(self._others[priority] for priority in sorted(self._others, reverse=True))]
-
-    def _next_turn(self) -> None:
-        """The row whose turn it was has had it."""
-        self._urgent = self._urgent + 1 if self._others and self._priority > max(self._others) else 0
-        self._choose()
-
-    def _choose(self) -> None:
-        """Drop the row that has become empty, and give one its turn."""
-        if not self._others:
-            return
-        rows = {self._priority: self.row, **self._others}
-        rows = {priority: row for priority, row in rows.items() if row}
-        chosen = highest = max(rows)
-        if self._urgent >= LOWER_TURN - 1 and len(rows) > 1:
-            chosen = min(rows.keys() - {highest}, key=lambda priority: rows[priority][0].order)
-        self._priority, self.row = chosen, rows.pop(chosen)
-        self._others = rows
 
     def _close(self, job: Job) -> None:
         """Close a job to further recipients."""
         spid = job.recipients[0].envelope.spid
         if self._joinable.get(spid) is job:
             del self._joinable[spid]
-
-
-def _order(job: Job) -> tuple[int, int]:
-    return job.order

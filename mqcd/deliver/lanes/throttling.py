@@ -187,7 +187,7 @@ class Throttle:
         if not (self.senders or queue.limits):
             return queue.take()
         while queue.waiting and lane.asleep <= now:
-            job = queue.row[0]
+            job = queue.jobs.row[0]
             if job.paid:
                 return queue.take()
             limits = queue.limits_of(job)

@@ -41,7 +41,7 @@ class Zone:
     def push(self, lane: Lane) -> None:
         """A lane with jobs joins, once."""
         if self.name:
-            heappush(self._ordered, (lane.queue.row[0].order, lane))
+            heappush(self._ordered, (lane.queue.jobs.row[0].order, lane))
         else:
             self._queue.append(lane)
 
@@ -53,9 +53,9 @@ class Zone:
         while True:
             order, lane = heap[0]
             # What stood at its head when it joined may have gone over a connection that became free.
-            if not lane.queue.waiting or lane.queue.row[0].order <= order:
+            if not lane.queue.waiting or lane.queue.jobs.row[0].order <= order:
                 return heappop(heap)[1]
-            heapreplace(heap, (lane.queue.row[0].order, lane))
+            heapreplace(heap, (lane.queue.jobs.row[0].order, lane))
 
 
 class Turns:

@@ -33,7 +33,7 @@ class Wait:
 def wait_of(lanes: Collection[Lane], throttle: Throttle, recipient: Recipient, now: int) -> Wait:
     """The wait of a recipient."""
     for lane in lanes:
-        if (jobs := _up_to(lane.queue, recipient.key)) is not None:
+        if (jobs := _up_to(lane.queue.jobs, recipient.key)) is not None:
             waits = (limit.wait(_before(limit, lanes, jobs), now) for limit in lane.queue.limits)
             return Wait(place=len(jobs) - 1, rate_in_ms=max([_sender_wait(jobs, now), *waits]))
     for line in throttle.lines():
@@ -67,7 +67,7 @@ def _before(limit: Limit, lanes: Iterable[Lane], jobs: list[Job]) -> int:
 
 
 def _older(lanes: Iterable[Lane], limit: Limit, than: Job) -> Iterator[Job]:
-    counted = chain.from_iterable(lane.queue for lane in lanes if limit in lane.queue.limits)
+    counted = chain.from_iterable(lane.queue.jobs for lane in lanes if limit in lane.queue.limits)
     return (job for job in counted if job.order < than.order)
 
 

@@ -135,7 +135,7 @@ def test_a_suspended_lane_takes_one_as_its_probe() -> None:
 def test_the_senders_rate_is_asked_before_the_lanes() -> None:
     lane, sender = lane_with(1), Limit(Scope.SENDER, Rate(count=1, per=1000))
     has_a_rate(lane)
-    job = lane.queue.row[0]
+    job = lane.queue.jobs.row[0]
     job.limit = sender
     sender.take(sender.burst, 0)
     assert allowed(job, lane.queue.limits_of(job), 0) == Short(sender, 1000)

@@ -40,7 +40,7 @@ def drain(made: JobQueue) -> list[int]:
     """The orders in which all go."""
     gone = []
     while made.waiting:
-        first = made.row[0]
+        first = made.jobs.row[0]
         assert made.take() is first
         gone.append(number_of(first))
     return gone
@@ -70,6 +70,17 @@ def test_urgent_mail_that_comes_one_by_one_starves_nobody() -> None:
     assert order == LOWER_TURN
 
 
+def test_the_first_part_of_a_split_job_has_its_turn() -> None:
+    made = ranks(*[5] * LOWER_TURN)
+    for number, priority in ((20, 0), (21, -1)):
+        made.append(job(number, priority), joinable=False)
+    while made.jobs.row[0].order[0] != 20:
+        made.take()
+    made.jobs.row[0].recipients *= 2
+    made.append(job(22, -1, turn=8), joinable=False)
+    assert number_of(made.split_first(1)) == 20
+
+
 def test_the_last_to_go_leaves_first_where_room_is_needed() -> None:
     made = ranks(0, 5, -5, 0)
     assert [take_last(made) for _ in range(4)] == [2, 3, 0, 1]
@@ -88,17 +99,17 @@ def test_whatever_is_done_nothing_is_lost(priorities: list[int], actions: list[s
         elif action == "b" and made.waiting:
             made.put_back(made.take())
         elif action == "r" and made.waiting:
-            last = list(made)[-1]
+            last = list(made.jobs)[-1]
             assert made.cull(last.recipients.__contains__, spare_first=False) == last.recipients
             waiting.discard(number_of(last))
         elif action == "p":
             made.append(job(count, count % 4), joinable=False)
             waiting.add(count)
             count += 1
-        assert {number_of(each) for each in made} == waiting
-        assert len(list(made)) == len(waiting)
-        assert not made.waiting or next(iter(made)) is made.row[0]
-    kept = [number_of(each) for each in made]
+        assert {number_of(each) for each in made.jobs} == waiting
+        assert len(list(made.jobs)) == len(waiting)
+        assert not made.waiting or next(iter(made.jobs)) is made.jobs.row[0]
+    kept = [number_of(each) for each in made.jobs]
     assert [take_last(made) for _ in kept] == kept[::-1]
 
 
@@ -135,7 +146,7 @@ def test_a_queue_counts_what_it_holds(actions: list[tuple[str, int]]) -> None:
     outside: dict[str, list[Job]] = {"taken": [], "aside": []}
     for now, (action, number) in enumerate(actions, 1):
         act(queue, action, number, now, outside)
-        waiting, aside = list(queue), outside["aside"]
+        waiting, aside = list(queue.jobs), outside["aside"]
         assert queue.waiting == sum(len(each.recipients) for each in waiting)
         assert queue.aside == sum(len(each.recipients) for each in aside)
         assert queue.few == sum(len(each.recipients) for each in [*waiting, *aside] if each.few)

@@ -177,7 +177,7 @@ def check(walk: Walk) -> None:
     each_lane_stands_where_it_says(table, lanes)
     what_sleeps_has_an_alarm(table, lanes)
     no_lane_with_mail_is_lost(table, lanes, walk.now)
-    jobs = [job for lane in lanes for job in lane.queue]
+    jobs = [job for lane in lanes for job in lane.queue.jobs]
     jobs += [job for line in table._throttle.lines() for job in line]
     jobs += [attempt.job for attempt in walk.busy]
     assert table.entering.active == sum(len(job.recipients) for job in jobs)
@@ -193,7 +193,7 @@ def counts_add_up(table: LaneTable, lanes: Sequence[Lane]) -> None:
     for lane in lanes:
         assert 0 <= lane.idle <= lane.connections
         assert 0 <= lane.working <= lane.connections
-        assert lane.queue.waiting == sum(len(job.recipients) for job in lane.queue)
+        assert lane.queue.waiting == sum(len(job.recipients) for job in lane.queue.jobs)
         held = [limit.held for limit in lane.queue.limits if limit.scope is Scope.LANE]
         assert held in ([], [lane.queue.waiting + lane.queue.aside])
 
