@@ -15,7 +15,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mqcd.core.errors import MqcdError, StoreUnavailable
+from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
 from mqcd.core.figures import Distribution, EngineFigures
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
 from mqcd.core.ports import Clock, Content, FindConnection, Observer, Picked
@@ -132,8 +132,9 @@ class ClusterStore:
         """What the last run left, while new mail is taken; then claims open."""
         try:
             await replay_chain(shard, chain)
-        except OSError as error:
-            raise StoreUnavailable(f"the journal cannot be read: {describe(error)}") from error
+        except (OSError, DecodeError) as error:
+            why = describe(error) if isinstance(error, OSError) else error
+            raise StoreUnavailable(f"the journal cannot be read: {why}") from error
         shard.ready = True
         checkpointer.start()
         shard.notify()
@@ -169,7 +170,8 @@ class ClusterStore:
         await asyncio.wait([parts.recovery])
         for chore in tuple(shard.chores):
             chore.cancel()
-        idle = await within(self._clock, HUNG_MS, self._end_writes(shard))
+        ending = asyncio.ensure_future(self._end_writes(shard))
+        idle = await within(self._clock, HUNG_MS, asyncio.wait([ending]))
         await shard.helper.stop()
         shard.executor.shutdown(wait=idle)
         if not idle:
@@ -184,6 +186,8 @@ class ClusterStore:
             if segment.fd >= 0 and not segment.readers:
                 let_go(self._disk, segment.fd, "a journal file")
         let_go(self._disk, shard.lock_fd, "the queue's lock")
+        # An internal error goes up only now.
+        ending.result()
 
     @staticmethod
     async def _end_writes(shard: Shard) -> None:

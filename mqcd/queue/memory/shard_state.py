@@ -1,8 +1,8 @@
 """The parts of one shard, and where they are.
 
 The fields are set while the store opens. Later only `ready` changes, once, and `options`, by a reload. What
-requests change is in four of the parts: `entries`, `cluster_index`, `references`, and the keys in memory
-(`keys.live`).
+requests change of the queue is in four of the parts: `entries`, `cluster_index`, `references`, and the keys
+in memory (`keys.live`). They also use up `spids`, and count in `figures`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,6 @@ class Shard:
     time: ClockGuard = field(init=False)
     editing: Editing = field(init=False)
     entries: Entries = field(init=False)
-    """What requests change."""
     ready: bool = False
     """Whether what the last run left has been read, so that recipients may be claimed."""
     watchers: list[Callable[[], None]] = field(default_factory=list)

@@ -47,7 +47,7 @@ _REPORTED_AT_ONCE = 500
 async def replay_chain(shard: Shard, chain: Sequence[Segment]) -> None:
     """Bring what the segments of earlier runs hold into the shard; `chain` has the oldest first.
 
-    Raises OSError, StoreDamaged, StoreUnavailable.
+    Raises OSError, DecodeError, StoreDamaged, StoreUnavailable.
     """
     loop = asyncio.get_running_loop()
     live, entries = await loop.run_in_executor(shard.executor, _read, shard, chain)
@@ -141,7 +141,7 @@ class _Outcome(NamedTuple):
 async def _report_unknown(shard: Shard, cut_off: Sequence[JournalEntry]) -> None:
     """Write UNKNOWN frames for entries whose attempt a crash cut off, and let them wait again.
 
-    Raises OSError, StoreUnavailable.
+    Raises OSError, StoreUnavailable; DecodeError for a record that does not check.
     """
     for start in range(0, len(cut_off), _REPORTED_AT_ONCE):
         batch = [(each, await shard.recipient(each)) for each in cut_off[start : start + _REPORTED_AT_ONCE]]

@@ -17,7 +17,7 @@ A claim returns what it has found when it ends. What becomes of an entry meanwhi
 | it has passed over `PASSED_AT_ONCE` recipients | yes |
 | it may expire mail, and leaves some to ask about | yes |
 | the journal takes no new work, see `may_claim` | no: the journal does when it takes work |
-| it is cancelled | yes: what it had waits again |
+| it is cancelled, or fails | yes: what it had waits again |
 """
 
 from __future__ import annotations

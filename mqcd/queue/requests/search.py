@@ -18,7 +18,7 @@ The exits, each of them one function:
 | its domain takes no mail | `Passing.over` | passed over | the domain's bucket | that of the bucket |
 | its record cannot be read | `put_off` | waiting | a queue | `retry_due` |
 | its recipient is in flight: it is recorded twice | `put_off` | waiting | a queue | `retry_due` |
-| the claim was cancelled | `run` | waiting | a queue | as it was |
+| the claim was cancelled, or has failed | `run` | waiting | a queue | as it was |
 
 "As it was" is 0 for one that has left its bucket. What was put off stays claimed until the search ends, so
 that it meets none twice. One that a CARRY frame is moving waits, in a queue, from the end of that frame on
@@ -27,7 +27,6 @@ that it meets none twice. One that a CARRY frame is moving waits, in a queue, fr
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
@@ -79,11 +78,12 @@ class Search:
                     self.put_off(entry, recipient)
                 else:
                     readable.append((entry, recipient))
-            return self._hand_out(readable)
-        except asyncio.CancelledError:
+        except BaseException:
             self._release(self.found)
             self.shard.notify()
             raise
+        else:
+            return self._hand_out(readable)
         finally:
             self._release(self.failed)
 

@@ -2,7 +2,7 @@
 
 Readers of the queue hold a shared lock on `queue/pin` while they read. Nothing that they may still read
 is removed before they release it, or before their time is up: `PIN_MS` after the first removal that waited
-for them, or as soon as the journal needs the room.
+for them, or as soon as it is urgent: the journal needs the room, the server stops, or too many files wait.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Deleter:
         while self._is_pinned():
             if urgent() or self._clock.monotonic() - start > PIN_MS:
                 log.warning(
-                    "readers of the queue have held their pin too long; files are removed all the same"
+                    "files are removed although readers of the queue hold their pin: their time is up, or "
+                    "the journal needs room"
                 )
                 return
             await self._clock.sleep(_POLL_MS)

@@ -66,12 +66,7 @@ class Event(Enum):
 
 TABLE: Mapping[Event, Mapping[State, State]] = {
     Event.CLAIM: {State.WAITING: State.CLAIMED, State.PASSED_OVER: State.CLAIMED},
-    Event.RELEASE: {
-        State.CLAIMED: State.WAITING,
-        State.CARRYING: State.GIVEN_UP,
-        State.WAITING: State.WAITING,
-        State.PASSED_OVER: State.WAITING,
-    },
+    Event.RELEASE: {State.CLAIMED: State.WAITING, State.CARRYING: State.GIVEN_UP},
     Event.PASS_OVER: {State.WAITING: State.PASSED_OVER},
     Event.RETURN: {State.PASSED_OVER: State.WAITING},
     Event.SETTLE: {State.CLAIMED: State.SETTLING},

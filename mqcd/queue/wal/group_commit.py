@@ -13,7 +13,8 @@ One thread, the committer, writes and syncs; everything else happens on the even
 
 | in this order | when | an exception |
 |---|---|---|
-| `Trouble.when_certain`, then `on_mended` | the first group after failures is durable | breaks |
+| `Trouble.when_certain` | the first group after failures is durable | breaks |
+| `on_mended` | the same, if the journal was failing | breaks |
 | `on_begun` | the first group of a segment is durable | breaks |
 | `Figures.committed` | a group is durable | breaks |
 | `placed` of each frame, then its future is done | the same | breaks |
@@ -21,7 +22,7 @@ One thread, the committer, writes and syncs; everything else happens on the even
 | | of a failed segment: among `when_certain` | breaks |
 | | in `seal`, or at the segment's age | its caller has it |
 | `failed` of a frame, then its future fails | in `append`, which refuses it | its caller has it |
-| | the journal refuses it later | breaks, after the others |
+| | the journal refuses it later | breaks; the others fail all the same |
 | | in `stop`, or as the journal breaks | is logged |
 | `on_broken` | the turn after the journal has broken | the loop reports it |
 

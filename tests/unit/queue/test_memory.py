@@ -219,6 +219,17 @@ async def test_skipped_old_mail_is_asked_for_in_small_parts(tmp_path: Path) -> N
     await rig.close()
 
 
+async def test_a_claim_that_fails_gives_back_what_it_has_found(rig: Rig) -> None:
+    sent = await rig.post.send("a@example.org", "b@slow.example")
+
+    def overdue(_: Recipient) -> bool:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await rig.store.claim(10, rig.clock.now(), {"slow.example": rig.clock.now() + HOUR}, overdue)
+    assert {each.key for each in await rig.post.claim_all()} == {each.key for each in sent}
+
+
 async def test_passing_over_leaves_the_last_slots_to_verdicts(tmp_path: Path) -> None:
     rig = await Rig(tmp_path / "q", memorybudget=1 << 20).open()
     for number in range(600):

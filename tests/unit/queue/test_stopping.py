@@ -103,6 +103,22 @@ async def test_a_stop_closes_all_though_each_close_reports_an_error(
     assert "a write was lost" in caplog.text
 
 
+async def test_an_internal_error_of_the_last_removal_leaves_no_descriptor(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.disk.fail("unlink", "*/kept")
+    rig.shard.deleter.remove(rig.queue / "kept")
+    await rig.shard.deleter.settled()
+
+    def fails(_: Path) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(rig.disk, "unlink", fails)
+    with pytest.raises(ZeroDivisionError):
+        await rig.close()
+    assert rig.disk._paths == {}
+
+
 async def test_a_manifest_that_fails_to_close_is_written_anew(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

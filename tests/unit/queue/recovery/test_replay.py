@@ -12,7 +12,7 @@ import pytest
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
 from mqcd.queue.format import record
-from mqcd.queue.format.frame import ALIVE, IN_SPOOL, Entry, Kind, Mark, pack_entry
+from mqcd.queue.format.frame import ALIVE, BEGUN, IN_SPOOL, Entry, Kind, Mark, pack_entry
 from tests.contract.mail import delivered
 from tests.fakes.disk import Gate
 from tests.fakes.killed import copy_as_killed
@@ -153,6 +153,15 @@ async def test_a_record_that_is_none_is_put_aside_and_stops_nothing(rig: Rig) ->
     [bad] = (again.queue / "quarantine").iterdir()
     assert bad.read_bytes() == b"no record\n"
     assert again.store.engine().quarantined_lines == 1
+
+
+async def test_a_begun_record_that_does_not_check_ends_the_start(rig: Rig) -> None:
+    [sent] = await rig.post.send("a@example.org")
+    line = record.encode(sent).replace(b"a@example.org", b"b@example.org")
+    entry = Entry(Mark.CARRIED, ALIVE | BEGUN, 0, 0, IN_SPOOL, line)
+    await rig.shard.journal.append(Kind.CARRY, [pack_entry(entry)], 1, rig.clock.now(), lambda *_: None)
+    with pytest.raises(StoreUnavailable, match="the journal cannot be read: record line fails its checksum"):
+        await rig.killed()
 
 
 async def test_a_recipient_with_two_locations_is_not_in_flight_twice(rig: Rig) -> None:

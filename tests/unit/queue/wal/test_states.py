@@ -36,8 +36,9 @@ def test_each_state_of_an_entry_is_reached_and_left_unless_it_is_an_end() -> Non
 
 def test_an_illegal_event_changes_no_entry_and_no_segment(segment: Segment) -> None:
     entry = JournalEntry(1, 1, Area.INCOMING, 0, 1, 1, IN_SPOOL, False, "example.org")
-    with pytest.raises(IllegalTransition):
-        entry.on(entry_states.Event.END)
+    for event in (entry_states.Event.END, entry_states.Event.RELEASE):
+        with pytest.raises(IllegalTransition):
+            entry.on(event)
     with pytest.raises(IllegalTransition):
         segment.on(SegmentEvent.EXPORT)
     assert (entry.state, segment.state) == (entry_states.State.WAITING, SegmentState.OPEN)
