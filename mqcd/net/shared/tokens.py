@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable
 
 LEAVE_MS = 250
@@ -33,18 +34,19 @@ class SharedTokens:
         self._monotonic = monotonic
         self._held: set[int] = set()
         self._start = os.getpid()
-        self._left: dict[int, int] = {}
-        """Tokens that were given back, and when."""
+        self._left: OrderedDict[int, int] = OrderedDict()
+        """Tokens that were given back, and when, the oldest first: `take` forgets those past LEAVE_MS."""
 
     def take(self, name: str, most: int) -> int | None:
         """One of `most` tokens of this name; None while other processes, or this one, hold all."""
         first = zlib.crc32(name.encode()) * _ROOM
         most = min(most, _ROOM)
+        self._forget()
         # Not always from the first on: that is a system call for each one which another process holds.
         self._start += 1
         for number in range(self._start, self._start + most):
             token = first + number % most
-            if token not in self._held and not self._is_left(token) and self._lock(token):
+            if token not in self._held and token not in self._left and self._lock(token):
                 self._held.add(token)
                 return token
         return None
@@ -56,14 +58,10 @@ class SharedTokens:
         if not at_once:
             self._left[token] = self._monotonic()
 
-    def _is_left(self, token: int) -> bool:
-        since = self._left.get(token)
-        if since is None:
-            return False
-        if self._monotonic() - since < LEAVE_MS:
-            return True
-        del self._left[token]
-        return False
+    def _forget(self) -> None:
+        latest = self._monotonic() - LEAVE_MS
+        while self._left and next(iter(self._left.values())) <= latest:
+            self._left.popitem(last=False)
 
     def _lock(self, token: int) -> bool:
         try:

@@ -73,6 +73,17 @@ def test_what_was_given_back_is_left_to_others_first(fd: int) -> None:
     assert tokens.take("site", 1) == held
 
 
+def test_tokens_given_back_are_forgotten_in_time(fd: int) -> None:
+    clock = FakeClock()
+    tokens = SharedTokens(fd, 4, clock.monotonic)
+    for number in range(1000):
+        held = tokens.take(f"site{number}.example", 1)
+        assert held is not None
+        tokens.give(held)
+        clock.advance(1)
+    assert len(tokens._left) <= LEAVE_MS
+
+
 def test_a_token_may_be_taken_again_at_once(tokens: SharedTokens) -> None:
     held = tokens.take("client", 1)
     assert held is not None
