@@ -4,6 +4,16 @@ A request is written to a file before anything is changed, and the file goes whe
 was answered is carried out whole: a start continues each one that it finds. A recipient is changed by one
 frame or transaction, and bears the batch's id: no batch changes it twice. One batch runs at a time.
 
+| state | it is in | on disk | entered by | left |
+|---|---|---|---|---|
+| recording | `_recording` | perhaps its file | `_new` | file written: waiting; it fails: unknown again |
+| waiting | `_outcomes`, `_waiting` | its file | `_add` | its turn in `run`: under way |
+| under way | `_outcomes` | its file | `run` | all is done, or it means nothing: ended (`_end`) |
+| ended | `_outcomes`, `done` | a file in `ended` | `_end` | more than `KEPT` are known: it is unknown again |
+
+A batch under way stays so while the store or the disk fails (`trouble`). What has its file waits again in the
+next run (`resumed`). A name is in one state at most: only `_new` lets a batch in.
+
 A recipient in flight is passed over, and counted in `in_flight`. Delivery does not try it any more, unless
 its attempt is under way and succeeds; what has not followed yet outlives the server (`following`).
 
@@ -17,8 +27,8 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -92,12 +102,14 @@ class Batches:
         self._shard = shard
         self._log_event = log_event
         self._disk = disk or Disk()
-        self._waiting: asyncio.Queue[Order] = asyncio.Queue()
+        self._waiting: asyncio.Queue[Outcome] = asyncio.Queue()
         self._outcomes: OrderedDict[str, Outcome] = OrderedDict()
         self._resumed = False
         """Whether it is known what has ended and what is to go on."""
-        self._recording: set[str] = set()
-        """Names of batches whose files are being written."""
+        self._recording: dict[str, asyncio.Event] = {}
+        """Names of batches whose files are not written yet; set when that has ended."""
+        self._believed = 0
+        """The wall time when the clock was not in doubt last: no grace that ends later is over."""
         self._ended = Ended(self._disk, directory / "ended", shard)
         self._following = Following(self._disk, directory / "following" / f"{shard}.json")
         self._noting = asyncio.Lock()
@@ -128,21 +140,35 @@ class Batches:
             if dry_run:
                 outcome = await self.counted(order)
                 return _json({**outcome.fields(None), "sample": outcome.sample})
-            known = self._outcomes.get(order.batch.id)
-            if known is None and order.batch.id not in self._recording:
-                await self.begin(await self._resolved(order))
-            elif known is None or known.order is None or not known.order.asks_as(order):
-                text = f"there is another batch {order.batch.id}; leave the id out, or give another one"
-                raise DecodeError(f"id: {text}")
+            await self._begin_or_find(order)
         except DecodeError as error:
             return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
         except StoreUnavailable as error:
             return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{error}\n".encode())
         return _json(self._outcomes[order.batch.id].fields(order.batch.id))
 
+    async def _begin_or_find(self, order: Order) -> None:
+        """Have a batch that does this, of its name. Raises StoreUnavailable, DecodeError if it is another."""
+        name = order.batch.id
+        if not self._resumed:
+            # It may be one of the last run, which has changed some already.
+            try:
+                self.resume()
+            except OSError as error:
+                raise StoreUnavailable(f"the batch cannot be recorded: {describe(error)}") from error
+        while name in self._recording:
+            # If that fails it is the turn of this one.
+            await self._recording[name].wait()
+        with self._new(name) as new:
+            if new:
+                await self._record(await self._resolved(order))
+            elif not self._outcomes[name].order.asks_as(order):
+                text = f"there is another batch {name}; leave the id out, or give another one"
+                raise DecodeError(f"id: {text}")
+
     def progress(self, _request: Request, given: Given) -> object:
         """GET: the last batches, the newest first; or how far one is."""
-        now = self._clock.now()
+        now = self._last_believed()
         undone = {outcome.takes_back for outcome in self._outcomes.values()}
         if "id" not in given:
             return [outcome.row(now, undone) for outcome in reversed(self._outcomes.values())]
@@ -150,6 +176,11 @@ class Batches:
         if outcome is None:
             raise Missing("no such batch among the last ones")
         return outcome.row(now, undone)
+
+    def _last_believed(self) -> int:
+        if self._store.may_expire():
+            self._believed = self._clock.now()
+        return self._believed
 
     def _check(self, batch: Batch) -> None:
         """Raises DecodeError for what cannot be done."""
@@ -170,7 +201,7 @@ class Batches:
     async def counted(self, order: Order) -> Outcome:
         """What a batch would change. Raises DecodeError, StoreUnavailable."""
         order = await self._resolved(order)
-        outcome = Outcome(done=True, unrouted=order.unrouted)
+        outcome = Outcome(order=order, done=True)
         selection = widest(order)
         async for each in self._store.scan(replace(selection, limit=None)):
             if selection.limit is not None and outcome.changed >= selection.limit:
@@ -188,22 +219,37 @@ class Batches:
     # ------------------------------------------------------------ work
 
     async def begin(self, order: Order) -> None:
-        """Take responsibility for a batch. Raises StoreUnavailable."""
-        name = order.batch.id
-        self._recording.add(name)
+        """Take responsibility for a batch, unless one of its name is known. Raises StoreUnavailable."""
+        with self._new(order.batch.id) as new:
+            if new:
+                await self._record(order)
+
+    @contextmanager
+    def _new(self, name: str) -> Iterator[bool]:
+        """While one is recorded; False where a batch of this name is known. Nothing awaits between the look
+        and the entry."""
+        if name in self._recording or name in self._outcomes:
+            yield False
+            return
+        ended = self._recording[name] = asyncio.Event()
+        try:
+            yield True
+        finally:
+            del self._recording[name]
+            ended.set()
+
+    async def _record(self, order: Order) -> None:
         try:
             await asyncio.to_thread(record, self._disk, self._directory, self._shard, order)
         except OSError as error:
             raise StoreUnavailable(f"the batch cannot be recorded: {describe(error)}") from error
-        finally:
-            self._recording.discard(name)
-        self._add(order)
+        self._add(Outcome(order=order))
 
-    def _add(self, order: Order) -> None:
-        self._outcomes[order.batch.id] = Outcome(order=order, unrouted=order.unrouted)
+    def _add(self, outcome: Outcome) -> None:
+        self._outcomes[outcome.order.batch.id] = outcome
         while len(self._outcomes) > KEPT and next(iter(self._outcomes.values())).done:
             self._outcomes.popitem(last=False)
-        self._waiting.put_nowait(order)
+        self._waiting.put_nowait(outcome)
 
     async def recall(self) -> None:
         """Have the batches of earlier runs reach what was in flight then."""
@@ -214,8 +260,7 @@ class Batches:
         """Remember what has ended, and go on with what the last run began. A file that is no batch is logged,
         and stays. Raises OSError."""
         for outcome in self._ended.load():
-            if outcome.order is not None:
-                self._outcomes.setdefault(outcome.order.batch.id, outcome)
+            self._outcomes.setdefault(outcome.order.batch.id, outcome)
         self._take_up("the last run did not end it")
         self._resumed = True
 
@@ -223,14 +268,13 @@ class Batches:
         """Go on with recorded batches that this process does not know. Raises OSError."""
         for path, order, _ in files_of(self._disk, self._directory, self._shard):
             name = order.batch.id
-            known = self._outcomes.get(name)
-            if known is not None and known.done:
-                # The front process recorded it for a shard that was slow to answer.
-                self._disk.unlink(path)
-            elif known is None and name not in self._recording:
-                log.warning("batch %s goes on: %s", name, why)
-                self._add(order)
-                self._outcomes[name].resumed = True
+            with self._new(name) as new:
+                if new:
+                    log.warning("batch %s goes on: %s", name, why)
+                    self._add(Outcome(order=order, resumed=True))
+                elif name in self._outcomes and self._outcomes[name].done:
+                    # The front process recorded it for a shard that was slow to answer.
+                    self._disk.unlink(path)
 
     async def _changed_before(self, batch: Batch) -> int:
         """How many recipients a batch has changed in earlier runs, also those that have left the queue or
@@ -249,22 +293,21 @@ class Batches:
                 log.warning("what the last run left of batches cannot be read: %s", describe(error))
                 await self._clock.sleep(AGAIN_MS)
         while True:
-            order = await self._waiting.get()
-            outcome = self._outcomes[order.batch.id]
+            outcome = await self._waiting.get()
             while not outcome.done:
                 try:
-                    if order.unresolved:
-                        order = outcome.order = await self._resolved(order)
-                    await self._carry_out(order, outcome)
+                    if outcome.order.unresolved:
+                        outcome.order = await self._resolved(outcome.order)
+                    await self._carry_out(outcome)
                 except DecodeError as error:
-                    log.error("batch %s changes nothing: %s", order.batch.id, error)
-                    await self._end(order, outcome, str(error))
+                    log.error("batch %s changes nothing: %s", outcome.order.batch.id, error)
+                    await self._end(outcome, str(error))
                 except StoreUnavailable as error:
                     outcome.trouble = str(error)
                     await self._clock.sleep(AGAIN_MS)
 
-    async def _carry_out(self, order: Order, outcome: Outcome) -> None:
-        batch = order.batch
+    async def _carry_out(self, outcome: Outcome) -> None:
+        order, batch = outcome.order, outcome.order.batch
         selection = widest(order)
         if outcome.resumed:
             outcome.changed = await self._changed_before(batch)
@@ -283,7 +326,7 @@ class Batches:
         # Of a limit it is not known how many of them it would leave. What a retry wants is being tried.
         if selection.limit is None and batch.action is not Action.RETRY:
             self.reach(busy, batch, selection)
-        await self._end(order, outcome)
+        await self._end(outcome)
         fields: dict[str, str | int] = {
             "batch": batch.id,
             "by": batch.by,
@@ -303,12 +346,12 @@ class Batches:
         keys = await self._store.lane_keys(replace(selection, limit=None))
         self.probe(keys if len(keys) <= MOST_PROBED else None)
 
-    async def _end(self, order: Order, outcome: Outcome, trouble: str = "") -> None:
+    async def _end(self, outcome: Outcome, trouble: str = "") -> None:
         """Let the file go of what is done; a disk that fails is asked again, for a start would repeat it."""
         while not outcome.done:
             try:
                 await self._note()
-                await asyncio.to_thread(self._forget, order, outcome)
+                await asyncio.to_thread(self._forget, outcome)
             except OSError as error:
                 outcome.trouble = f"the batch is done, its file cannot go: {describe(error)}"
                 await self._clock.sleep(AGAIN_MS)
@@ -320,9 +363,9 @@ class Batches:
         async with self._noting:
             await asyncio.to_thread(self._following.write, self.pending())
 
-    def _forget(self, order: Order, outcome: Outcome) -> None:
-        self._ended.add(order, outcome)
-        path = path_of(self._directory, self._shard, order)
+    def _forget(self, outcome: Outcome) -> None:
+        self._ended.add(outcome)
+        path = path_of(self._directory, self._shard, outcome.order)
         # Durable, or a later start would do it again, to recipients that were released since.
         self._disk.unlink(path)
         self._disk.sync_dir(path.parent)
@@ -332,6 +375,7 @@ class Batches:
         still to do, for ever."""
         while True:
             await self._clock.sleep(_PURGE_MS)
+            self._last_believed()
             try:
                 # Before, an ended batch whose file could not go would be taken for a new one.
                 if self._resumed:

@@ -209,18 +209,15 @@ def widest(order: Order) -> Selection:
 class Outcome:
     """How far a batch is."""
 
+    order: Order
     changed: int = 0
     in_flight: int = 0
-    order: Order | None = None
-    """None for a count."""
     done: bool = False
     resumed: bool = False
     """Whether an earlier run has begun it."""
     trouble: str = ""
     """Why it does not go on."""
     sample: list[dict[str, object]] = field(default_factory=list)
-    unrouted: int = 0
-    """As the order has it."""
 
     def fields(self, batch: str | None) -> dict[str, object]:
         """As answered; `matched` is what was selected and could be changed, or was in flight."""
@@ -231,21 +228,18 @@ class Outcome:
             "in_flight": self.in_flight,
             "done": self.done,
             "trouble": self.trouble,
-            **({"unrouted": self.unrouted} if self.unrouted else {}),
+            **({"unrouted": self.order.unrouted} if self.order.unrouted else {}),
         }
 
     @property
     def takes_back(self) -> str:
         """The name of the batch that it has undone as a whole; "" = none."""
-        order = self.order
-        undoes = order is not None and order.batch.action is Action.UNDO and order.selection.everything
-        return order.batch.target if order is not None and undoes and self.done else ""
+        undoes = self.order.batch.action is Action.UNDO and self.order.selection.everything
+        return self.order.batch.target if undoes and self.done else ""
 
     def row(self, now: int, undone: Container[str]) -> dict[str, object]:
         """A batch with all that is known of it: also who asked for it, and whether it can be undone, which
-        those in `undone` have been."""
-        if self.order is None:
-            return self.fields(None)
+        those in `undone` have been. Graces that end until `now` are over."""
         batch = self.order.batch
         until = batch.until if batch.action in ENDS else 0
         return {
@@ -296,8 +290,9 @@ class Ended:
         self._directory = directory
         self._shard = shard
 
-    def add(self, order: Order, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome) -> None:
         """Keep one, and no more than there may be. A disk that does not take it costs the list an entry."""
+        order = outcome.order
         fields = {**order.fields(), "outcome": {"changed": outcome.changed, "in_flight": outcome.in_flight}}
         try:
             self._disk.mkdir(self._directory)

@@ -96,7 +96,7 @@ class Ruling:
             "batch": None,
             "matched": outcome.changed + outcome.in_flight,
             "sample": outcome.sample,
-            **({"unrouted": outcome.unrouted} if outcome.unrouted else {}),
+            **({"unrouted": outcome.order.unrouted} if outcome.order.unrouted else {}),
         }
 
     async def _cancel(self, fields: dict[str, Any], by: str) -> Mapping[str, object]:

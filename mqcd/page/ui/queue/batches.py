@@ -13,7 +13,6 @@ from mqcd.core.ports import Clock
 from mqcd.page.access.gate import caller_of
 from mqcd.page.client import Client
 from mqcd.page.ui.asking import AT_ONCE_S, Said, at_once, get, post
-from mqcd.page.ui.formats import ms_of
 from mqcd.page.ui.forms import onwards, posted
 from mqcd.page.ui.queue.actions import ACTIONS
 from mqcd.page.ui.templates import render
@@ -61,8 +60,7 @@ class BatchPages:
         """With the words for its action, and whether it can be undone now."""
         action = str(row.get("action") or str(row.get("batch")).partition("-")[0])
         act = ACTIONS.get(action)
-        until = ms_of(row.get("undo_until"))
-        undo = row.get("undo", action != "undo") and (until is None or until > self._clock.now())
+        undo = row.get("undo", action != "undo")
         selection = row.get("selection") or {}
         fields = {"by": "", "reason": "", "at": None, "undo_until": None, **row}
         return {

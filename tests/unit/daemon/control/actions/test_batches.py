@@ -33,7 +33,7 @@ from mqcd.eventlog.retention import Retention
 from mqcd.ops.http.server import Answer, Request
 from mqcd.stores.queue.exporting import EventFiles
 from tests.contract.mail import Post
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, turns
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore
@@ -285,7 +285,7 @@ def test_no_more_batches_are_kept_than_may_be(tmp_path: Path) -> None:
     ended = Ended(Disk(), tmp_path / "ended", 0)
     for number in range(KEPT + 3):
         batch = Batch(id=f"hold-{number}", action=Action.HOLD, at=number, by="uid:1")
-        ended.add(Order(batch=batch, selection=Selection()), Outcome(changed=number))
+        ended.add(Outcome(order=Order(batch=batch, selection=Selection()), changed=number))
     kept = ended.load()
     assert len(list((tmp_path / "ended").iterdir())) == len(kept) == KEPT
     assert [kept[0].changed, kept[-1].changed] == [3, KEPT + 2]
@@ -471,3 +471,72 @@ async def test_a_name_in_use_is_refused_but_to_its_own_request(rig: Rig) -> None
 async def test_of_two_batches_of_a_name_one_begins(rig: Rig) -> None:
     asked = [rig.asked(action=action, id="mine") for action in ("hold", "remove")]
     assert [each.status for each in await asyncio.gather(*asked)] == [200, 400]
+
+
+class Resolver:
+    """Answers for selections when it is let."""
+
+    def __init__(self) -> None:
+        self.let = asyncio.Event()
+        self.asked = 0
+
+    async def __call__(self, selection: Selection) -> Resolved:
+        self.asked += 1
+        await self.let.wait()
+        return Resolved(selection=selection)
+
+
+@pytest.mark.parametrize(("second", "statuses"), [("remove", [200, 400]), ("hold", [200, 200])])
+async def test_a_name_is_taken_while_sites_are_looked_up(rig: Rig, second: str, statuses: list[int]) -> None:
+    rig.batches.resolve = resolver = Resolver()
+    at, until = rig.clock.now(), rig.clock.now() + GRACE
+    first = asyncio.ensure_future(rig.asked(action="hold", id="mine", at=at, until=until))
+    other = asyncio.ensure_future(rig.asked(action=second, id="mine", at=at, until=until))
+    await turns()
+    resolver.let.set()
+    assert [each.status for each in await asyncio.gather(first, other)] == statuses
+    await rig.done(lambda: bool(rig.events))
+    assert (resolver.asked, rig.files()) == (1, [])
+    assert [(each["event"], each["changed"]) for each in rig.events] == [("hold", 4)]
+
+
+async def test_a_part_that_the_front_records_meanwhile_runs_once(rig: Rig) -> None:
+    rig.batches.resolve = resolver = Resolver()
+    rig.batches.resume()
+    purging = asyncio.ensure_future(rig.batches.purge())
+    asking = asyncio.ensure_future(rig.asked(action="hold", id="mine", at=rig.clock.now()))
+    await turns()
+    batch = Batch(id="mine", action=Action.HOLD, at=rig.clock.now(), by="uid:7")
+    record(Disk(), rig.path, 0, Order(batch=batch, selection=Selection()))
+    await rig.clock.run_for(6000)
+    assert rig.every() == []
+    resolver.let.set()
+    assert (await asking).status == 200
+    await rig.done(lambda: bool(rig.events))
+    purging.cancel()
+    assert ([each["changed"] for each in rig.events], rig.files()) == ([4], [])
+
+
+async def test_a_limit_counts_where_a_request_comes_again_before_the_start_goes_on(rig: Rig) -> None:
+    rig.store.parts = 2
+    request: dict[str, Any] = {"action": "hold", "id": "mine", "at": rig.clock.now()}
+    request["selection"] = {"limit": 3}
+    await rig.asked(**request)
+    await rig.done(lambda: rig.observer.count(Verb.HELD) == 2 and bool(rig.clock.sleepers))
+    rig.store.parts = 1 << 30
+    rig.batches = rig.made()
+    assert (await rig.asked(**request)).status == 200
+    await rig.done(lambda: bool(rig.events))
+    assert rig.observer.count(Verb.HELD) == 3
+
+
+async def test_a_clock_in_doubt_hides_no_undo(rig: Rig) -> None:
+    names = []
+    for _ in range(2):
+        rig.clock.advance(GRACE)
+        names.append(json.loads((await rig.asked(action="remove", selection={"limit": 1})).body)["batch"])
+        await rig.done(lambda: rig.listed(names[-1])["done"])
+    for leap in (2 * GRACE, -4 * GRACE):
+        assert [rig.listed(name)["undo"] for name in names] == [False, True]
+        rig.clock.leap(leap)
+    assert [rig.listed(name)["undo"] for name in names] == [False, True]
