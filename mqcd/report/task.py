@@ -26,6 +26,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
+from enum import Enum
 from typing import Any
 
 from mqcd.config.settings import ReportSettings
@@ -51,6 +52,14 @@ FULL_AT_ONCE = 4
 """Reports in memory at once that may return much of their message (RET=FULL)."""
 RETRY_MS = 5_000
 """Pause after a failure of the store."""
+
+
+class _Left(Enum):
+    """What a pass leaves."""
+
+    UNCLAIMED = "perhaps more bounces in the store"
+    FAILED = "held ones whose reports failed: they come first, nothing more is claimed"
+    GATHERED = "nothing but what is gathered"
 
 
 class ReportTask:
@@ -117,24 +126,26 @@ class ReportTask:
 
     async def _work(self) -> None:
         """Report until only gathered bounces are left."""
-        failed = False
-        while not (self._stopping.is_set() or self._halted):
-            room = 0 if failed else self.maker.settings.queuecache
-            try:
-                claimed = await self._store.claim_bounces(room) if room else ()
-            except StoreUnavailable as error:
-                log.warning("bounces cannot be claimed, will try again: %s", error)
-                await self._pause(RETRY_MS)
-                continue
-            for bounce in claimed:
-                self._held.setdefault(bounce.spid, []).append(bounce)
-            more_wait = 0 < len(claimed) == room
-            again = failed or len(claimed) == room
-            failed = not await self._report_all(self._ready(more_wait))
-            if failed:
-                await self._pause(RETRY_MS)
-            elif not again:
-                return
+        left = _Left.UNCLAIMED
+        while left is not _Left.GATHERED and not (self._stopping.is_set() or self._halted):
+            left = await self._pass(left)
+
+    async def _pass(self, last: _Left) -> _Left:
+        """Claim bounces, unless the `last` pass left FAILED, and report on what is ready."""
+        room = 0 if last is _Left.FAILED else self.maker.settings.queuecache
+        try:
+            claimed = await self._store.claim_bounces(room) if room else ()
+        except StoreUnavailable as error:
+            log.warning("bounces cannot be claimed, will try again: %s", error)
+            await self._pause(RETRY_MS)
+            return _Left.UNCLAIMED
+        for bounce in claimed:
+            self._held.setdefault(bounce.spid, []).append(bounce)
+        more = 0 < len(claimed) == room
+        if not await self._report_all(self._ready(more)):
+            await self._pause(RETRY_MS)
+            return _Left.FAILED
+        return _Left.UNCLAIMED if more or last is _Left.FAILED else _Left.GATHERED
 
     def _ready(self, more: bool) -> list[int]:
         """The messages to report on now. While `more` bounces wait, those with several recipients are held,
