@@ -60,15 +60,18 @@ STATE = pa.schema([(name, _kind(name)) for name in (*KEY, *_COUNTS, *_LEAST, *_G
 
 A new column of a recipient:
 
-* a number of events goes into `_COUNTS`; where not all events of its verbs count, its value into `of_events`,
-  behind `_COUNTS`, as that of `reports`, and fields that this reads into `EVENT`;
+* a number of events goes into `_COUNTS`; where not all events of its verbs count, how many do not into
+  `taken_back` in `of_events`, and fields that this reads into `EVENT`;
 * the least or greatest value over all events into `_LEAST` or `_GREATEST`; what it is for one event, into
   `of_events`, and the event's fields that this reads, into `EVENT`;
 * a field of the newest event that has it into `_NEWEST`, by the event's name for it: of the envelope
   under `envelope_sequence`, where an acceptance is the newest; by another name, or of some verbs alone,
   beside a sequence of its own: both in `of_events`, and left out of `EVENT` as `last` is;
 * a field of the first attempt into `_LEAST`, and into `of_events` where `attempt` is 1 and the verb one of
-  ATTEMPT_ENDS: of other events `tls`, say, is the client's.
+  ATTEMPT_ENDS: of other events `tls`, say, is the client's. It is null where attempt 1 became
+  outcome-unknown, or the mail was imported after attempts;
+* a field of the oldest of several events (the least value is another) into `_NEWEST`, by another name, beside
+  a sequence of its own that `of_events` negates.
 
 `_kind` has the type: that of the event's field of this name, but for counts, sequences and times; `_OTHER`
 has those that no event has. What follows from other columns goes into `RECIPIENT` and `_derived`.
@@ -103,13 +106,13 @@ def of_events(events: pa.Table) -> pa.Table:
     selected = selected.combine_chunks()
     sequence, at = selected["sequence"], selected["at"]
     # Verbs are few: each is looked at once, and each row by its number.
-    verbs = selected["event"].combine_chunks().dictionary_encode()
+    happened = selected["event"].combine_chunks().dictionary_encode()
 
     def when(condition: pa.Array, value: object) -> pa.Array:
         return pc.if_else(condition, value, None)
 
     def verb(*wanted: str) -> pa.Array:
-        return pc.is_in(verbs.dictionary, value_set=pa.array(map(str, wanted))).take(verbs.indices)
+        return pc.is_in(happened.dictionary, value_set=pa.array(map(str, wanted))).take(happened.indices)
 
     accepted = verb(Verb.ACCEPTED)
     moved = pc.fill_null(pc.equal(selected["reason"], MIGRATED), False)
@@ -130,17 +133,13 @@ def of_events(events: pa.Table) -> pa.Table:
         "last_sequence": when(verb(*ATTEMPT_ENDS), sequence),
         "last": selected["event"],
         "due_sequence": when(pc.is_valid(selected["due"]), sequence),
-        **{name: verb(*verbs) for name, verbs in _COUNTS.items()},
-        "accepts": pc.subtract(accepted.cast(_NUMBER), migrated),
-        "reports": pc.subtract(verb(*_COUNTS["reports"]).cast(_NUMBER), migrated),
-        **{
-            end.value: pc.subtract(
-                verb(end).cast(_NUMBER),
-                pc.fill_null(pc.equal(selected["undone"], end.value), False).cast(_NUMBER),
-            )
-            for end in (Verb.BOUNCED, Verb.EXPIRED, Verb.REMOVED)
-        },
     }
+    taken_back = {"accepts": migrated, "reports": migrated}
+    for end in (Verb.BOUNCED, Verb.EXPIRED, Verb.REMOVED):
+        taken_back[end.value] = pc.fill_null(pc.equal(selected["undone"], end.value), False).cast(_NUMBER)
+    for name, counted in _COUNTS.items():
+        number = verb(*counted).cast(_NUMBER)
+        columns[name] = pc.subtract(number, taken_back[name]) if name in taken_back else number
     chosen = [columns[name] if name in columns else selected[name] for name in STATE.names]
     return pa.table(chosen, names=STATE.names).cast(STATE)
 
