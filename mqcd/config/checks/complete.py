@@ -33,8 +33,7 @@ from mqcd.config.settings import (
     Settings,
     TenantBy,
 )
-from mqcd.config.settings.queue import MOST_SHARDS
-from mqcd.core.units import SECOND
+from mqcd.config.settings.queue import LEAST_GRANULARITY, MOST_SHARDS
 
 PRODUCT = "mqcd"
 SLAVE_CONNECTIONS = 500
@@ -65,16 +64,13 @@ def complete(settings: Settings, given: Collection[str]) -> Settings:
 
 def _queue(queue: QueueSettings, given: Collection[str]) -> QueueSettings:
     journal = queue.journal
-    if "mta/queue/journal/inline_max" not in given:
-        most = min(journal.inline_max, journal.segmentsize // 4)
-        journal = dataclasses.replace(journal, inline_max=most)
     if queue.places:
         queue = _listed(queue, given)
     return dataclasses.replace(
         queue,
-        journal=journal,
+        journal=dataclasses.replace(journal, inline_max=min(journal.inline_max, journal.most_inline)),
         retry_maxtime_reports=min(queue.retry_maxtime_reports, queue.retry_maxtime),
-        retry_granularity=max(queue.retry_granularity, SECOND),
+        retry_granularity=max(queue.retry_granularity, LEAST_GRANULARITY),
     )
 
 
@@ -158,8 +154,10 @@ def oddities(written: Settings, given: Collection[str]) -> Remarks:
     queue = written.queue
     if queue.retry_maxtime_reports > queue.retry_maxtime and "mta/queue/retry_maxtime_reports" in given:
         yield "mta/queue/retry_maxtime_reports", "longer than retry_maxtime: retry_maxtime counts"
-    if queue.retry_granularity < SECOND:
+    if queue.retry_granularity < LEAST_GRANULARITY:
         yield "mta/queue/retry_granularity", "less than a second: one second counts"
+    if queue.journal.inline_max > queue.journal.most_inline and "mta/queue/journal/inline_max" in given:
+        yield "mta/queue/journal/inline_max", "more than an eighth of segmentsize: an eighth counts"
     for index, zone in enumerate(written.deliver.zones, start=1):
         if not zone.matches:
             yield f"mta/deliver/zones/zone[{index}]", "takes no mail: it has no match"
@@ -243,12 +241,6 @@ def _shards(settings: Settings) -> Remarks:
         ):
             if own not in (None, root):
                 yield f"{_SHARD}[1]@{name}", f"is also given for the whole queue, as {root}: leave out one"
-
-
-def _journal(settings: Settings) -> Remarks:
-    journal = settings.queue.journal
-    if journal.inline_max * 4 > journal.segmentsize:
-        yield "mta/queue/journal/inline_max", "more than a quarter of segmentsize: a message must fit"
 
 
 def _listener_names(settings: Settings, faults: Faults) -> Remarks:
@@ -417,7 +409,6 @@ _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     _roots,
     _store,
     _shards,
-    _journal,
     _logins,
     _users,
     _quotas,

@@ -1,6 +1,7 @@
 """The settings of one server: frozen values, each declared in one place.
 
-A field declares everything about a setting: default, meaning, kind with its bounds, and place in the file.
+A field declares everything about a setting: default, meaning, kind with its bounds, and place in the file. A
+bound beyond which a value is corrected, not refused, stands beside it; `config.checks.complete` applies it.
 Loading, showing, the shipped file and the documents are derived from that (`config.schema`). A new setting is
 one field here, and a line of docs/configuration.md.
 

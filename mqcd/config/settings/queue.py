@@ -53,11 +53,11 @@ class JournalSettings:
     """The log that makes every change of the queue durable."""
 
     segmentsize: int = setting(64 * MIB, "octets of one segment; 64K to 1G", Size(least=64 * KIB, most=GIB))
-    segments: int = setting(8, "segments in the ring; at least 4", Count(least=4, most=1024))
+    segments: int = setting(8, "segments in the ring; 4 to 1024", Count(least=4, most=1024))
     inline_max: int = setting(
         256 * KIB,
         "octets of content up to which a message is stored in the journal, not in the spool;"
-        " missing = at most a quarter of segmentsize",
+        " at most an eighth of segmentsize counts",
         Size(),
     )
     seal_age: int = setting(
@@ -66,6 +66,11 @@ class JournalSettings:
     evacuate_age: int = setting(
         60 * SECOND, "age at which a closed segment moves to clusters and spool", Duration(least=1)
     )
+
+    @property
+    def most_inline(self) -> int:
+        """Half of the largest frame, a quarter of a segment: record lines find room beside the content."""
+        return self.segmentsize // 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +115,8 @@ class HeldDomainSettings:
 
 
 MOST_SHARDS = 64
+LEAST_GRANULARITY = SECOND
+"""Less is raised to it with a warning, as Mailismus raises it."""
 CLUSTER = "cluster"
 """The class of the clustered-file queue."""
 
@@ -158,7 +165,9 @@ class QueueSettings:
         Listed(DELAY, least=1),
     )
     retry_granularity: int = setting(
-        MINUTE, "deferred recipients due within this span share files; 1s to 365d", Duration(most=YEAR)
+        MINUTE,
+        "deferred recipients due within this span share files; at least 1s counts; at most 365d",
+        Duration(most=YEAR),
     )
     retry_jitter: int = setting(10, "largest random addition to a retry delay, as a share of it", Percent())
     deferred_maxignore: int = setting(5 * MINUTE, "no effect: new and due mail always take turns", Duration())

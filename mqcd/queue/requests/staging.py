@@ -2,7 +2,7 @@
 
 | content | staged | by |
 |---|---|---|
-| whole, at most half a frame and `inline_max` | in memory | `in_memory`, at once |
+| whole, at most `inline_max` and `most_inline` | in memory | `in_memory`, at once |
 | iterated, and no longer than that | in memory, once all of it has come | `stage` |
 | longer | in the spool, durable, under the SPID that its frame will give an owner | `stage` |
 
@@ -60,8 +60,8 @@ class Staging:
         self._shard = shard
         self._space = space
         self._unfinished: set[asyncio.Task[Any]] = set()
-        # Half a frame, so that record lines find room beside the content.
-        self._limit = min(shard.options.settings.journal.inline_max, shard.journal.largest_frame // 2)
+        journal = shard.options.settings.journal
+        self._limit = min(journal.inline_max, journal.most_inline)
 
     def in_memory(self, submission: Submission) -> Staged | None:
         """At once, if the content is whole and small; None = it takes `stage`."""

@@ -256,6 +256,10 @@ def test_a_default_relay_alone_lowers_the_connection_limit() -> None:
             "mta/queue/retry_maxtime_reports",
         ),
         ("<retry_granularity>10ms</retry_granularity>", "mta/queue/retry_granularity"),
+        (
+            "<journal><segmentsize>1M</segmentsize><inline_max>200K</inline_max></journal>",
+            "mta/queue/journal/inline_max",
+        ),
     ],
 )
 def test_a_value_beyond_its_cap_is_capped_with_a_warning(inner: str, path: str) -> None:
@@ -263,6 +267,7 @@ def test_a_value_beyond_its_cap_is_capped_with_a_warning(inner: str, path: str) 
     assert path in [warning.path for warning in result.warnings]
     assert result.settings.queue.retry_maxtime_reports <= result.settings.queue.retry_maxtime
     assert result.settings.queue.retry_granularity >= 1000
+    assert result.settings.queue.journal.inline_max <= result.settings.queue.journal.segmentsize // 8
 
 
 @pytest.mark.parametrize(
@@ -357,10 +362,6 @@ def relayed(inner: str) -> str:
 @pytest.mark.parametrize(
     ("text", "path"),
     [
-        (
-            "<queue><journal><segmentsize>1M</segmentsize><inline_max>512K</inline_max></journal></queue>",
-            "mta/queue/journal/inline_max",
-        ),
         (
             "<queue><rootpath>/d</rootpath><spool><rootpath>/d</rootpath></spool></queue>",
             "mta/queue/rootpath",
