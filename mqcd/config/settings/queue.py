@@ -116,7 +116,7 @@ class HeldDomainSettings:
 
 MOST_SHARDS = 64
 LEAST_GRANULARITY = SECOND
-"""Less is raised to it with a warning, as Mailismus raises it."""
+"""Less is raised to it with a warning."""
 CLUSTER = "cluster"
 """The class of the clustered-file queue."""
 
