@@ -46,6 +46,10 @@ class Refused(Exception):
 class Busy(Exception):
     """The server does not take it now."""
 
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(str(answer))
+        self.answer = answer
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
@@ -142,7 +146,7 @@ class _Talk:
         if answer.code >= 500:
             raise Refused(answer)
         if answer.code >= 400:
-            raise Busy(str(answer))
+            raise Busy(answer)
         return answer
 
     def _line(self) -> str:

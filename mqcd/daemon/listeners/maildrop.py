@@ -2,7 +2,9 @@
 
 * Looked at every two seconds, from the start on. Each file goes through the door of local mail, as its
   owner's: by the same rules, filter and limits as over the socket, with the same code.
-* What the door cannot take now stays, and is tried again after ten seconds.
+* A letter that the door does not take now waits, and holds up no other: it is tried again after 10 s, then
+  after pauses that double up to 10 min, behind letters that have not been tried. A door that takes none (a
+  status of `_SHUT`, a session that breaks) ends the look, and the next one begins after ten seconds.
 * What is no letter, or is refused, is moved to `maildrop.bad` beside it, with a line in the log: it is not
   read again, and not lost. Only regular files with one name are read: a link could be anybody's file.
 * A file is not taken twice: before the commit it is renamed, durably, to carry the message's SPID. What has
@@ -26,6 +28,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 from mqcd.core.errors import ConfigError, DecodeError, StoreUnavailable
 from mqcd.core.ports import Clock, QueueStore
@@ -42,6 +45,12 @@ log = logging.getLogger("mqcd.daemon")
 
 LOOK_MS = 2_000
 LATER_MS = 10_000
+_LONGEST_MS = 600_000
+"""The longest pause of a letter. One that comes to it is logged as a warning, once."""
+_LOOK_MOST_MS = 60_000
+"""How long a look may last before the next one begins: with the letters that have come meanwhile."""
+_SHUT = ("4.3.1 ", "4.3.2 ")
+"""Statuses that say nothing of the letter (RFC 3463, 3.4): the door or the queue takes no mail now."""
 _PAUSES = 6
 """How often a start waits to ask the queue again for files that were being taken, before it delivers without
 an answer."""
@@ -166,6 +175,18 @@ _STEPS: Mapping[State, Callable[[Files, str], None]] = {
 }
 
 
+class Wait(NamedTuple):
+    """When a letter is tried again that the door did not take."""
+
+    due: int
+    """Monotonic, ms."""
+    pause: int
+    """The last one that was the letter's own, ms."""
+
+
+_FRESH = Wait(0, LATER_MS // 2)
+
+
 class Maildrop:
     """`make`, then `recover` before anything is delivered, then `run` until `stop`."""
 
@@ -188,6 +209,8 @@ class Maildrop:
         self._stop = asyncio.Event()
         self._left: dict[str, State] = {}
         """By name, the files whose step could not be done yet. None of them is taken."""
+        self._waits: dict[str, Wait] = {}
+        """By name, the letters that were tried; those without a file are dropped with each look."""
         self._listed = False
         """Whether those are among them that the last run left."""
 
@@ -271,16 +294,31 @@ class Maildrop:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _take_all(self) -> bool:
-        """Take what is there; False when the rest is to be tried later."""
-        for name in await asyncio.to_thread(self.files.waiting):
-            if self._stop.is_set():
+        """Take what is there and due; False when the door is shut."""
+        begun = self._clock.monotonic()
+        names = await asyncio.to_thread(self.files.waiting)
+        self._waits = {name: self._waits[name] for name in names if name in self._waits}
+        for name in sorted(names, key=self._due):
+            late = self._clock.monotonic() - begun > _LOOK_MOST_MS
+            if late or self._due(name) > begun or self._stop.is_set():
                 break
             if name not in self._left and not await self._take(name):
                 return False
         return True
 
+    def _due(self, name: str) -> int:
+        return self._waits.get(name, _FRESH).due
+
+    def _wait(self, name: str, why: object, *, shut: bool) -> None:
+        """Try this letter later; where the door is shut, its own pause does not grow."""
+        last = self._waits.get(name, _FRESH).pause
+        pause = last if shut else min(2 * last, _LONGEST_MS)
+        self._waits[name] = Wait(self._clock.monotonic() + (LATER_MS if shut else pause), pause)
+        level = logging.WARNING if last < pause == _LONGEST_MS else logging.INFO
+        log.log(level, "the maildrop: %s waits: %s", name, why)
+
     async def _take(self, name: str) -> bool:
-        """One file; False when the door cannot take it now."""
+        """One file; False when the door is shut."""
         try:
             letter, uid = await asyncio.to_thread(self.files.read, name, self._most())
         except Unfit as error:
@@ -302,12 +340,14 @@ class Maildrop:
         except Refused as error:
             await self._do(now, State.REFUSED, f"refused to {user}: {error}")
         except Busy as error:
-            log.info("the maildrop waits: %s", error)
+            shut = error.answer.text.startswith(_SHUT)
+            self._wait(name, error, shut=shut)
             if now != name:
                 await self._do(now, State.NOT_ACCEPTED)
-            return False
+            return not shut
         except OSError as error:
             log.warning("the maildrop: %s: %s", name, describe(error))
+            self._wait(name, describe(error), shut=True)
             if now != name:
                 self._left[now] = State.UNDECIDED
             return False

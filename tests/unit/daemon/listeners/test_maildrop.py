@@ -9,6 +9,7 @@ import socket
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,11 @@ from mqcd.core.errors import ConfigError, StoreUnavailable
 from mqcd.core.model import Recipient, Submission
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
-from mqcd.core.smtp.reply import Reply
+from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.daemon.listeners.maildrop import LATER_MS, LOOK_MS, Maildrop, marked_name
 from mqcd.disk.durable import Disk
 from mqcd.net.credentials import user_name
-from mqcd.sendmail.exchange import Busy, Taken
+from mqcd.sendmail.exchange import Answer, Busy, Taken
 from mqcd.sendmail.letter import Letter
 from mqcd.sendmail.maildrop import drop
 from mqcd.submit import Door
@@ -272,6 +273,83 @@ async def test_what_the_door_cannot_take_waits(tmp_path: Path, closed: bool) -> 
         await running
 
 
+class Delays(Store):
+    """Its filter, so to say, takes no mail to `later@`."""
+
+    tries = 0
+    reply = Reply(code=451, status="4.7.1", text="later")
+
+    async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
+        if submission.recipients[0].startswith("later@"):
+            self.tries += 1
+            raise Refused(self.reply)
+        return await super().enqueue(submission)
+
+
+def delaying(directory: Path) -> tuple[Post, Delays]:
+    post = Post(directory)
+    post.store = post.door.intake.store = post.maildrop._store = store = Delays(
+        post.clock, RecordingObserver()
+    )
+    return post, store
+
+
+@pytest.mark.parametrize("status", ["4.7.1", "4.3.2"])
+async def test_a_letter_that_is_always_delayed_delays_no_other(tmp_path: Path, status: str) -> None:
+    """Also where the reply says that the door is shut."""
+    post, store = delaying(tmp_path)
+    store.reply = Reply(code=451, status=status, text="later")
+    async with open_post(post):
+        late = post.leave("later@x.org").rename(post.path / "0.mail").name
+        post.leave()
+        running = asyncio.ensure_future(post.maildrop.run())
+        await post.pauses.begun()
+        shut = status == "4.3.2"
+        assert post.pauses.next_wake() == (LATER_MS if shut else LOOK_MS)
+        assert (store.tries, len(await post.queued())) == (1, int(not shut))
+        post.pauses.advance(LATER_MS)
+        await post.pauses.begun()
+        assert (store.tries, len(await post.queued()), post.names()) == (2, 1, [late])
+        post.maildrop.stop()
+        await running
+
+
+async def test_the_pauses_of_a_letter_grow_and_it_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    post, store = delaying(tmp_path)
+    async with open_post(post):
+        post.leave("later@x.org")
+        begun = post.pauses.monotonic()
+        tried: list[int] = []
+        while len(tried) < 9:
+            await post.maildrop._take_all()
+            if store.tries > len(tried):
+                tried.append(post.pauses.monotonic() - begun)
+            post.pauses.advance(LATER_MS)
+        assert [after - before for before, after in pairwise(tried)] == [
+            1000 * seconds for seconds in (10, 20, 40, 80, 160, 320, 600, 600)
+        ]
+        warned = [each for each in caplog.records if each.levelno == logging.WARNING]
+        assert ["later" in each.getMessage() for each in warned if each.name == "mqcd.daemon"] == [True]
+
+
+async def test_a_look_ends_in_time_for_new_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    async with open_post(Post(tmp_path)) as post:
+
+        async def take(name: str) -> bool:
+            taken.append(name)
+            post.pauses.advance(2 * 60_000)
+            return True
+
+        monkeypatch.setattr(post.maildrop, "_take", take)
+        post.leave()
+        post.leave()
+        assert await post.maildrop._take_all()
+        assert len(taken) == 1
+
+
 async def test_a_crash_between_commit_and_removal_takes_nothing_twice(tmp_path: Path) -> None:
     post = Post(tmp_path)
     post.store.cut = True
@@ -376,7 +454,7 @@ async def test_a_commit_that_hangs_is_waited_for(tmp_path: Path, monkeypatch: py
 
     def submit(connection: socket.socket, _letter: Letter, _user: str) -> Taken:
         limits.append(connection.gettimeout())
-        raise Busy("later")
+        raise Busy(Answer(code=451, lines=("4.3.1 later",)))
 
     monkeypatch.setattr("mqcd.daemon.listeners.maildrop.submit", submit)
     async with open_post(Post(tmp_path)) as post:
