@@ -69,7 +69,7 @@ def parse_path(text: str, *, bare: bool = False) -> tuple[str, str]:
     text = text.strip(_BLANKS)
     if not text.startswith("<"):
         head, _, rest = text.partition(" ")
-        return _checked(head, bare), rest.strip(_BLANKS)
+        return check_path(head, bare), rest.strip(_BLANKS)
     end = _closing(text)
     inner, rest = text[1:end], text[end + 1 :]
     if rest and not rest.startswith(" "):
@@ -78,11 +78,12 @@ def parse_path(text: str, *, bare: bool = False) -> tuple[str, str]:
     if route is not None:
         inner = inner[route.end() :]
     if inner and inner.lower() != "postmaster":
-        _checked(inner, bare)
+        check_path(inner, bare)
     return inner, rest.strip(_BLANKS)
 
 
-def _checked(path: str, bare: bool) -> str:
+def check_path(path: str, bare: bool) -> str:
+    """As `check_address`; `bare`: also a local part alone. Raises DecodeError."""
     check_address(f"{path}@{_ANY_DOMAIN}" if bare and "@" not in path else path)
     return path
 

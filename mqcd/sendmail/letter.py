@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from mqcd.core.errors import DecodeError
 from mqcd.sendmail.arguments import Asked
 
 MAX_RECIPIENTS = 1 << 20
@@ -133,21 +134,20 @@ def split_header(content: bytes) -> tuple[Sequence[Field], bytes]:
     return fields, rest[2:] if rest.startswith(_EOL) else rest
 
 
-def addresses(fields: Sequence[Field]) -> list[str]:
-    """The addresses in the fields that name recipients."""
+def addresses(fields: Sequence[Field]) -> Iterator[str]:
+    """The addresses in the fields that name recipients. Raises BadLetter."""
     # It takes longer to load than all else that a short message needs.
-    from email.utils import getaddresses
+    from mqcd.core.smtp.mailboxes import mailboxes
 
     present = {name for name, _ in fields}
     wanted = _RESENT if present & set(_RESENT) else _RECIPIENTS
-    values = [
-        each.partition(b":")[2].decode("utf-8", "replace").replace("\r\n", "")
-        for name, each in fields
-        if name in wanted
-    ]
-    # One at a time, so that a field that cannot be read takes no other with it.
-    found = [address for value in values for _, address in getaddresses([value])]
-    return [address for address in found if address]
+    for name, field in fields:
+        if name in wanted:
+            value = field.partition(b":")[2].decode("utf-8", "surrogateescape").replace("\r\n", "")
+            try:
+                yield from mailboxes(value, bare=True)
+            except DecodeError as error:
+                raise BadLetter(f"{name.title()}: {error}") from error
 
 
 def with_author(letter: Letter, user: str, host: str) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email.utils
+
 import pytest
 
 from mqcd.sendmail.arguments import Asked
@@ -51,10 +53,41 @@ def test_a_dot_is_content_on_request() -> None:
         (b"To: undisclosed-recipients:;\n", ["a@example.com"]),
         (b"To: b@x, b@x\nCc: b@x\n", ["a@example.com", "b@x"]),
         ("To: jürgen@x\n".encode(), ["a@example.com", "jürgen@x"]),
+        (b"To: a@x, b@x,\nCc: c@x\n", ["a@example.com", "a@x", "b@x", "c@x"]),
+        (b"To: bob@x (Smith, Bob)\nCc: c@x\n", ["a@example.com", "bob@x", "c@x"]),
+        (b"To: root (Smith, Bob)\nCc: all: bob;\n", ["a@example.com", "root", "bob"]),
+        (b"To: a@x; b@x\nCc: c@x\n", ["a@example.com", "a@x", "b@x", "c@x"]),
+        (b"To: a@[192.0.2.1]\nCc: c@x\n", ["a@example.com", "a@[192.0.2.1]", "c@x"]),
     ],
 )
 def test_recipients_come_from_the_header(header: bytes, recipients: list[str]) -> None:
     assert list(make(header + b"\nbody\n", from_header=True).recipients) == recipients
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"a@x, b@x,", b"bob@x (Smith, Bob)", b"a@x; b@x", b"a@[192.0.2.1]"],
+)
+def test_a_strict_parser_of_addresses_loses_no_recipient(
+    monkeypatch: pytest.MonkeyPatch, value: bytes
+) -> None:
+    lenient = email.utils.getaddresses
+
+    def strictly(values: list[str], *, strict: bool = True) -> list[tuple[str, str]]:
+        return [("", "")] if strict else lenient(values)
+
+    monkeypatch.setattr(email.utils, "getaddresses", strictly)
+    monkeypatch.setattr(email.utils, "supports_strict_parsing", True, raising=False)
+    letter = make(b"To: " + value + b"\nCc: c@x\n\nbody\n", from_header=True)
+    assert len(letter.recipients) == 2 + value.count(b"x") + value.count(b"[")
+
+
+@pytest.mark.parametrize(
+    "value", [b"John Smith", b"a@x b@x", b"<>, b@x", b"b@x, (c@x", b"b@x <c@x>", b"b@\xff"]
+)
+def test_a_field_that_cannot_be_read_is_an_error(value: bytes) -> None:
+    with pytest.raises(BadLetter, match=r"^Resent-To: "):
+        make(b"Resent-Cc: c@x\nResent-To: " + value + b"\n\nbody\n", from_header=True)
 
 
 def test_sender_and_name_are_the_users_own() -> None:

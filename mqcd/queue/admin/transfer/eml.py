@@ -17,23 +17,22 @@ be read.
 
 from __future__ import annotations
 
-import email.utils
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Set
 from dataclasses import replace
 from email.parser import HeaderParser
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from mqcd.core.address import check_address, domain_of, split_address
+from mqcd.core.address import domain_of, split_address
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.events import format_time
 from mqcd.core.model import Envelope, Origin, Recipient
 from mqcd.core.progress import Progress, no_progress
 from mqcd.core.queueing.spid import is_several
+from mqcd.core.smtp.mailboxes import mailboxes
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.admin.findings import Kind, Problem
 from mqcd.queue.admin.transfer import index
@@ -42,12 +41,6 @@ from mqcd.queue.admin.transfer.letters import Letter, Tree, chunks_of, files_bel
 _RESENT = "resent-"
 Field = tuple[str, str]
 """Name in lower case, and value."""
-_LENIENT: dict[str, Any] = {"strict": False} if hasattr(email.utils, "supports_strict_parsing") else {}
-"""For newer Pythons, which else make nothing of a whole field with one slip in it, and say nothing."""
-_MARK = re.compile(r'\\.|[",;()]', re.DOTALL)
-"""What parts addresses, or keeps them together."""
-_NOBODY = re.compile(r"(^|:)\s*$")
-"""Stands where an address may be missing, or a group without members begins."""
 _MAX_HEADER = 1 << 20
 """Octets within which the header section must end."""
 
@@ -288,8 +281,8 @@ def _sender(prefix: str, fields: list[Field]) -> str:
     if paths and paths[0].strip() == "<>":
         return ""
     for wanted in ("return-path", "sender", "from"):
-        first = [value for name, value in fields if name == wanted][:1]
-        for address in _addresses(first):
+        first = next((value for name, value in fields if name == wanted), "")
+        for address in mailboxes(first):
             return address
     raise DecodeError(f"no header field names a sender: Return-Path, {prefix}Sender or {prefix}From")
 
@@ -298,56 +291,13 @@ def _recipients(prefix: str, fields: list[Field]) -> list[str]:
     """The forward-paths, each mailbox once. Raises DecodeError when there is none."""
     found: dict[tuple[str, str], str] = {}
     for wanted in ("to", "cc", "bcc"):
-        for address in _addresses([value for name, value in fields if name == wanted]):
+        for address in chain.from_iterable(mailboxes(value) for name, value in fields if name == wanted):
             local, _ = split_address(address)
             found.setdefault((local, domain_of(address)), address)
     if not found:
         text = f"{prefix}To, {prefix}Cc or {prefix}Bcc"
         raise DecodeError(f"no header field names a recipient: {text}")
     return list(found.values())
-
-
-def _addresses(values: list[str]) -> Iterator[str]:
-    """The addresses in fields. Raises DecodeError."""
-    for value in values:
-        for part in _parts(value):
-            try:
-                found = {address for _, address in email.utils.getaddresses([part], **_LENIENT) if address}
-            except (RecursionError, ValueError, IndexError) as error:
-                raise DecodeError(f"a field is no list of addresses: {ascii(value)[:80]}") from error
-            # Outlook lets an address in quotes of its own go before the address.
-            found -= {f"'{address}'" for address in found}
-            # Of `a@b.example <c@d.example>` it makes two, of which one is no address.
-            if len(found) > 1 or not (found or _NOBODY.search(part)):
-                raise DecodeError(f"a field is no list of addresses: {ascii(value)[:80]}")
-            yield from map(_checked, found)
-
-
-def _parts(value: str) -> Iterator[str]:
-    """What commas and semicolons part, but for those in quotes and comments: an address each."""
-    start = depth = 0
-    quoted = False
-    for mark in _MARK.finditer(value):
-        match mark[0]:
-            case '"' if not depth:
-                quoted = not quoted
-            case "(" if not quoted:
-                depth += 1
-            case ")" if not quoted:
-                depth = max(0, depth - 1)
-            case "," | ";" if not (quoted or depth):
-                yield value[start : mark.start()]
-                start = mark.end()
-    yield value[start:]
-
-
-def _checked(address: str) -> str:
-    """Raises DecodeError."""
-    try:
-        address.encode()
-    except UnicodeEncodeError as error:
-        raise DecodeError(f"an address is not UTF-8: {ascii(address)[:80]}") from error
-    return check_address(address)
 
 
 def _submitted(disk: Disk, path: Path, head: bytes, at: int) -> Iterator[bytes]:
