@@ -67,14 +67,17 @@ class Relay(Protocol):
     """Any async callable that tries to hand a message on.
 
     Its Reply counts for all recipients; a sequence has one for each, in their order. 2yz is delivered, 4yz is
-    tried again later, 5yz fails for good. An exception counts as 451.
+    tried again later, 5yz fails for good. An exception counts as 451, and so does what is no reply.
     """
 
     async def __call__(self, mail: Mail) -> Reply | Sequence[Reply]: ...
 
 
 class Backoff(Protocol):
-    """When to try again, in seconds from now; None = never: the message has failed."""
+    """When to try again, in seconds from now, at most 7 days; None = never: the message has failed.
+
+    One that raises counts as 15 minutes.
+    """
 
     def __call__(self, envelope: Envelope, attempts: int) -> float | None: ...
 

@@ -143,8 +143,9 @@ class Queue:
         """Take a message; durable on return. Returns its name, or those of the messages made of it.
 
         With a `key` that was used for this message within `key_age` nothing is added: returns the names of
-        then. "" = no key. Raises ValueError, StoreUnavailable, and `Refused` of a policy, or where the key
-        was used for another message.
+        then. "" = no key. Several messages are taken one by one: after StoreUnavailable some may be durable,
+        and a repeat with the same key adds only the others. Raises ValueError, StoreUnavailable, and
+        `Refused` of a policy, or where the key was used for another message.
         """
         given = checked(Draft(sender=sender, recipients=tuple(recipients), content=as_octets(content)))
         drafts = [given]

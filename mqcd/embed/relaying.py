@@ -134,7 +134,7 @@ class Relaying:
         begun = self._clock.monotonic()
         try:
             await self._store.begin(recipients, DESTINATION)
-            replies = await self._replies(mail)
+            outcomes = await self._outcomes(mail)
         except StoreUnavailable as error:
             # Neither a begin nor the content is to be had: the message's fault it is not.
             self._recorder.unavailable(error)
@@ -150,24 +150,24 @@ class Relaying:
         settlements = [
             Settlement(
                 recipient=each,
-                verdict=verdict_on(
-                    each, _outcome(reply), attempt, self._terms.schedule, now, may_expire=may_expire
-                ),
+                verdict=verdict_on(each, outcome, attempt, self._terms.schedule, now, may_expire=may_expire),
             )
-            for each, reply in zip(recipients, replies, strict=True)
+            for each, outcome in zip(recipients, outcomes, strict=True)
         ]
         self._recorder.settle(settlements)
 
-    async def _replies(self, mail: Mail) -> Sequence[Reply]:
-        """One for each recipient. Raises StoreUnavailable."""
+    async def _outcomes(self, mail: Mail) -> Sequence[Outcome]:
+        """One for each recipient, whatever the program's functions do. Raises StoreUnavailable."""
         count = len(mail.recipients)
         try:
             for policy in self._terms.policies:
                 decided = await policy(mail)
                 if isinstance(decided, Reply):
-                    return [decided] * count
+                    return [_outcome(decided)] * count
                 mail = decided or mail
             replied = await self._terms.relay(mail)
+            replies = [replied] * count if isinstance(replied, Reply) else replied
+            return [_outcome(each) for each in (replies if len(replies) == count else [_COUNT] * count)]
         except StoreUnavailable:
             raise
         except Exception as error:
@@ -175,13 +175,13 @@ class Relaying:
             log.warning(
                 "%s: the relay failed", name, exc_info=None if isinstance(error, MqcdError) else error
             )
-            return [_FAULT] * count
-        if isinstance(replied, Reply):
-            return [replied] * count
-        return replied if len(replied) == count else [_COUNT] * count
+            return [_outcome(_FAULT)] * count
 
 
 def _outcome(reply: Reply) -> Outcome:
+    """Raises ValueError, or what Python does, for what is no reply."""
+    if not 200 <= reply.code < 600:
+        raise ValueError(f"no SMTP reply: {reply}")
     if reply.code < 300:
         return Outcome(result=Result.DELIVERED, reply=reply, phase=Phase.DOT)
     return failure(reply, Phase.DOT)

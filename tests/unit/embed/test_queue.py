@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from email.message import EmailMessage
 from itertools import count
@@ -22,6 +23,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Area, Envelope, Recipient, Submission
 from mqcd.core.selecting.selection import Selection
 from mqcd.embed import Draft, Mail, Queue, Refused, Reply, SmtpRelay, SyncQueue
+from mqcd.embed.backoff import LONGEST_MS
 from mqcd.net.clock import SystemClock
 from mqcd.sink.outputs import Limits, Received
 from mqcd.sink.server import SinkSettings, start
@@ -165,6 +167,36 @@ async def test_a_relay_that_fails_is_tried_again(kit: Kit) -> None:
         await kit.settled(1)
         [waits] = [each async for each in queue.recipients()]
         assert (waits.area, waits.code) == (Area.DEFERRED, 451)
+
+
+@pytest.mark.parametrize("replied", [None, 250, ["250 ok"], "2", Reply(code=25), Reply(code="250")])  # type: ignore[arg-type]
+async def test_what_is_no_reply_is_tried_again(kit: Kit, replied: Any) -> None:
+    async def wrong(mail: Mail) -> Any:
+        return replied
+
+    async with kit.queue(relay=wrong) as queue:
+        await queue.enqueue(ME, [YOU], TEXT)
+        await kit.settled(1)
+        [waits] = [each async for each in queue.recipients()]
+        assert (waits.area, waits.code) == (Area.DEFERRED, 451)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "due"),
+    [
+        (lambda: 1 / 0, 15 * MINUTE),
+        (lambda: math.nan, 15 * MINUTE),
+        (lambda: "60", 15 * MINUTE),
+        (lambda: math.inf, LONGEST_MS),
+    ],
+)
+async def test_a_backoff_that_fails_strands_no_mail(kit: Kit, seconds: Callable[[], float], due: int) -> None:
+    kit.relay.replies = {YOU: LATER}
+    async with kit.queue(backoff=lambda envelope, attempts: seconds()) as queue:
+        now = kit.clock.now()
+        await queue.enqueue(ME, [YOU], TEXT)
+        await kit.settled(1)
+        assert queue.store.next_due() == now + due
 
 
 async def test_replies_must_be_as_many_as_recipients(kit: Kit) -> None:
