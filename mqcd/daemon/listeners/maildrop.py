@@ -2,9 +2,9 @@
 
 * Looked at every two seconds, from the start on. Each file goes through the door of local mail, as its
   owner's: by the same rules, filter and limits as over the socket, with the same code.
-* A letter that the door does not take now waits, and holds up no other: it is tried again after 10 s, then
-  after pauses that double up to 10 min, behind letters that have not been tried. A door that takes none (a
-  status of `_SHUT`, a session that breaks) ends the look, and the next one begins after ten seconds.
+* A letter that cannot be read now, or that the door does not take now, waits and holds up no other: it is
+  tried again after 10 s, then after pauses that double up to 10 min, behind letters that are new. A door
+  that takes none (a status of `_SHUT`, a session that breaks) ends the look; the next is ten seconds later.
 * What is no letter, or is refused, is moved to `maildrop.bad` beside it, with a line in the log: it is not
   read again, and not lost. Only regular files with one name are read: a link could be anybody's file.
 * A file is not taken twice: before the commit it is renamed, durably, to carry the message's SPID. What has
@@ -20,6 +20,7 @@ Failures: ConfigError from `make`; a directory that cannot be read is logged, an
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import re
@@ -56,6 +57,8 @@ _PAUSES = 6
 an answer."""
 _OLD_MS = 86_400_000
 """Age at which what a killed program has begun to write is removed."""
+_IRREGULAR = frozenset((errno.EACCES, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENXIO))
+"""What opening a file raises for what is no regular file, or its owner has closed to the server."""
 _MARKED = re.compile(rf".+{re.escape(SUFFIX)}\.[0-9A-F]{{16}}")
 
 Admit = Callable[[socket.socket, Caller], None]
@@ -107,19 +110,21 @@ class Files:
         """The letter, of at most `most` octets (0 = any), and its sender's user id. Raises Unfit."""
         try:
             fd = self._disk.open(self.path / name, os.O_RDONLY)
-            try:
-                found = os.fstat(fd)
-                if found.st_nlink != 1:
-                    raise Unfit("it has another name elsewhere")
-                if most and found.st_size > most + MAX_ENVELOPE:
-                    raise Unfit(f"{found.st_size} octets are more than maxmsgsize allows")
-                return decode(self._disk.pread(fd, found.st_size, 0)), found.st_uid
-            finally:
-                self._disk.close(fd)
         except OSError as error:
-            raise Unfit(describe(error)) from error
+            if error.errno in _IRREGULAR:
+                raise Unfit(describe(error)) from error
+            raise
+        try:
+            found = os.fstat(fd)
+            if found.st_nlink != 1:
+                raise Unfit("it has another name elsewhere")
+            if most and found.st_size > most + MAX_ENVELOPE:
+                raise Unfit(f"{found.st_size} octets are more than maxmsgsize allows")
+            return decode(self._disk.pread(fd, found.st_size, 0)), found.st_uid
         except DecodeError as error:
             raise Unfit(str(error)) from error
+        finally:
+            self._disk.close(fd)
 
     def mark(self, name: str, spid: int) -> None:
         """Give it a SPID, durably: `marked_name` from then on, perhaps also where this raises."""
@@ -176,7 +181,7 @@ _STEPS: Mapping[State, Callable[[Files, str], None]] = {
 
 
 class Wait(NamedTuple):
-    """When a letter is tried again that the door did not take."""
+    """When a letter is tried again that could not be taken."""
 
     due: int
     """Monotonic, ms."""
@@ -262,7 +267,12 @@ class Maildrop:
             self._left.pop(name, None)
         except OSError as error:
             if self._left.get(name) is not state:
-                log.error("the maildrop: %s stays: %s; %s", name, why or state.value, describe(error))
+                log.error(
+                    "the maildrop: %s: %s; the next look tries again what is left: %s",
+                    name,
+                    why or state.value,
+                    describe(error),
+                )
             self._left[name] = state
         else:
             self._left.pop(name, None)
@@ -323,6 +333,10 @@ class Maildrop:
             letter, uid = await asyncio.to_thread(self.files.read, name, self._most())
         except Unfit as error:
             await self._do(name, State.REFUSED, str(error))
+            return True
+        except OSError as error:
+            # Where its owner has removed it, the next look forgets it.
+            self._wait(name, describe(error), shut=False)
             return True
         user = await asyncio.to_thread(user_name, uid)
         now = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -216,6 +217,23 @@ async def test_what_is_no_letter_is_moved_away(
         await once(post)
         assert (await post.queued(), post.names(), len(post.bad())) == ([], [], 1)
         assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [("open", errno.EMFILE), ("open", errno.EIO), ("pread", errno.EIO), ("open", errno.ENOENT)],
+)
+async def test_a_letter_that_cannot_be_read_now_is_taken_later(tmp_path: Path, step: str, code: int) -> None:
+    disk = FaultyDisk()
+    async with open_post(Post(tmp_path, disk)) as post:
+        for name in ("1.mail", "2.mail"):
+            post.leave().rename(post.path / name)
+        disk.fail(step, "*/1.mail", code=code)
+        assert await post.maildrop._take_all()
+        assert (len(await post.queued()), post.names(), post.bad()) == (1, ["1.mail"], [])
+        post.pauses.advance(LATER_MS)
+        await post.maildrop._take_all()
+        assert (len(await post.queued()), post.names()) == (2, [])
 
 
 async def test_what_cannot_be_moved_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
