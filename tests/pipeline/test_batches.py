@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline import frames
+from mqcd.pipeline.batch.arrival import ClockBehind
 from mqcd.pipeline.batch.run import NOTHING, run
 from mqcd.pipeline.export import export
 from mqcd.pipeline.sources.decode import DOUBLED, decode
@@ -256,6 +257,24 @@ def test_the_time_zone_of_the_session_changes_nothing(world: World) -> None:
     told = list(csv.DictReader(world.sites.read_text().splitlines()))
     hours = {row["hour"] for row in told if row["site"] == "site.example"}
     assert hours == {"2025-11-18T11:00:00.000Z", "2025-11-19T00:00:00.000Z"}
+
+
+def test_a_clock_behind_loses_nothing(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    log, events = Log(), tmp_path / "events"
+    log.deliver(T0)
+    log.seal(events)
+    with pytest.raises(ClockBehind, match=r"n1-0-0000000001\.jsonl\.gz"):
+        run(spark, store, events, now=T0 - 48 * HOUR)
+    assert store.last().taken == Commit().taken
+    assert run(spark, store, events, now=NOW).counts == {"files": 1, "events": 3, "damaged": 0}
+
+    # Most events are of the wrong clock's time, yet the hours that are known betray it.
+    log.deliver(T0 - 60 * HOUR)
+    log.accept(T0 + HOUR)
+    log.seal(events)
+    with pytest.raises(ClockBehind):
+        run(spark, store, events, now=T0 - 48 * HOUR)
+    assert run(spark, store, events, now=NOW).counts == {"files": 1, "events": 4, "damaged": 0}
 
 
 def test_a_clock_ahead_distorts_nothing(spark: SparkSession, store: Store, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ The task that gets it (`workers.tasks.intake`) writes below staging (names: `sto
 
 and returns a row, of which the driver makes `Arrived`:
 
-    files=[(name="n1-0-0000000007.jsonl.gz", damaged=1,
+    files=[(name="n1-0-0000000007.jsonl.gz", damaged=1, future=0,
             series=[(node="n1", shard=0, low=31, high=33, events=3, hours=[498611])])]
     days=["2026-11-18"]  parts=[the four files that it wrote]
 
@@ -35,6 +35,8 @@ from functools import partial
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from mqcd.core.errors import MqcdError
+from mqcd.core.events import format_time
 from mqcd.core.progress import Progress
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.work import Work
@@ -47,6 +49,10 @@ from mqcd.pipeline.workers.counting import watching
 from mqcd.pipeline.workers.tasks import FOUND_DDL, intake
 
 STEP = "reading events"
+
+
+class ClockBehind(MqcdError):
+    """This machine's clock is wrong, so it seems. Fault: the machine; after a correction try again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +83,7 @@ class Arrived:
 
 
 def arrive(work: Work, files: frames.Files, progress: Progress) -> Arrived | None:
-    """Read files into staging. None: there was none."""
+    """Read files into staging. None: there was none. Raises ClockBehind."""
     progress(STEP, 0, 0)
     with ThreadPoolExecutor(1) as threads:
         # Java is idle while Python reads a small batch: let it plan what is asked for next.
@@ -88,8 +94,22 @@ def arrive(work: Work, files: frames.Files, progress: Progress) -> Arrived | Non
         ahead.result()
     if not found:
         return None
+    _check_clock([file for task in found for file in task["files"]], work.now, work.last.last_hour)
     work.staging.publish(part for task in found for part in task["parts"])
     return _summed(work, found)
+
+
+def _check_clock(files: Sequence[Row], now: int, last_hour: int) -> None:
+    """Raises ClockBehind where events of the future are due to our own clock: they would be lost for good."""
+    future = sum(file["future"] for file in files)
+    good = sum(series["events"] for file in files for series in file["series"])
+    if future > good or (future and now + AHEAD < last_hour * HOUR_MS):
+        name = min(file["name"] for file in files if file["future"])
+        raise ClockBehind(
+            f"{future} of {future + good} events lie in the future, in {name} first: the clock here says "
+            f"{format_time(now)}. Nothing was taken: correct the clock, and run again. If it is right, "
+            "a server's was wrong: move its files away"
+        )
 
 
 def _summed(work: Work, found: Sequence[Row]) -> Arrived:

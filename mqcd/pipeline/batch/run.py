@@ -63,6 +63,7 @@ def take(
     """Take event files into the tables, all steps. Gives the new commit, or `last` where there is no file.
 
     `now`, ms: events that happened later than a server's clock may be ahead of it are damaged.
+    Raises ClockBehind, where they are so many that `now` must be wrong.
     """
     work = Work(spark, store, last, now)
     arrived = arrive(work, files, progress)
@@ -212,8 +213,8 @@ def run(
 ) -> Commit:
     """Take the new files of a directory; returns the commit, whose counts are all 0 when there were none.
 
-    `now`: ms. Raises PipelineBusy when another process has written for all of `patience`, seconds; OSError,
-    and what Spark raises: then nothing has changed.
+    `now`: ms. Raises PipelineBusy when another process has written for all of `patience`, seconds;
+    ClockBehind, OSError, and what Spark raises: then nothing has changed.
     """
     with store.writing(patience=patience) as last:
         done = take_new(spark, store, last, directory, now=now, progress=progress)

@@ -42,6 +42,8 @@ _ID = re.compile(r"(?P<prefix>(?P<node>.+)/(?P<shard>\d{1,9})/(?P<file>b\d+-)?)(
 """node/shard/sequence, or node/shard/b<file>-<number> of a best-effort event, which has no sequence."""
 DOUBLED = "doubled id"
 """What is said of an event whose id another one had before."""
+FUTURE = "at lies in the future"
+"""What is said of one that did not happen in time."""
 _KINDS: dict[pa.DataType, type] = {
     pa.int32(): int,
     pa.int64(): int,
@@ -251,7 +253,7 @@ def _value(name: str, kind: pa.DataType, value: object, end: int) -> object:
         if not _EARLIEST <= ms < LATEST:
             raise ValueError(f"{name} is no time of a server")
         if ms >= end:
-            raise ValueError(f"{name} lies in the future")
+            raise ValueError(FUTURE)
         return at
     if type(value) is not wanted:
         raise ValueError(f"{name} is not of its type")

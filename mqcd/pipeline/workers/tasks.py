@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mqcd.pipeline.sources.decode import LATEST, read_events
+from mqcd.pipeline.sources.decode import FUTURE, LATEST, read_events
 from mqcd.pipeline.sources.schema import ARROW, DAMAGED, EVENT_FIELDS, NEVER
 from mqcd.pipeline.store.layout import AGED, DONE, OPEN, PART, STATES, incoming
 from mqcd.pipeline.tables.folding import STATE, folded, of_events
@@ -42,14 +42,18 @@ _SERIES = pa.struct(
 )
 """Events of one node and shard in a file: least and greatest sequence (null: best-effort events have none),
 how many, and the hours since 1970 in which they happened."""
-_FILE = pa.struct([("name", pa.string()), ("damaged", pa.int64()), ("series", pa.list_(_SERIES))])
-"""A file that was read to its end, with the number of its damaged lines."""
+_FILE = pa.struct(
+    [("name", pa.string()), ("damaged", pa.int64()), ("future", pa.int64()), ("series", pa.list_(_SERIES))]
+)
+"""A file that was read to its end, with the number of its damaged lines; of these, `future` are events
+that did not happen in time."""
 _TEXTS = pa.list_(pa.string())
 FOUND = pa.schema([("files", pa.list_(_FILE)), ("days", _TEXTS), ("parts", _TEXTS)])
 """What `intake` found; `days` on which the messages of all events were accepted, `parts` that it wrote."""
 FOUND_DDL = (
-    "files array<struct<name: string, damaged: bigint, series: array<struct<node: string, shard: int,"
-    " low: bigint, high: bigint, events: bigint, hours: array<bigint>>>>>,"
+    "files array<struct<name: string, damaged: bigint, future: bigint,"
+    " series: array<struct<node: string, shard: int, low: bigint, high: bigint, events: bigint,"
+    " hours: array<bigint>>>>>,"
     " days array<string>, parts array<string>"
 )
 MERGED = pa.schema([("strangers", _TEXTS), ("parts", _TEXTS)])
@@ -94,7 +98,10 @@ def _take(paths: Iterable[Path], base: Path, before: int, together: int) -> dict
             waiting.append(rows)
             count.add(rows.num_rows, path)
             damaged = rows.num_rows - rows["damage"].null_count
-            files.append({"name": path.name, "damaged": damaged, "series": _series(_good(rows))})
+            future = pc.sum(pc.equal(rows["damage"], FUTURE), min_count=0).as_py()
+            files.append(
+                {"name": path.name, "damaged": damaged, "future": future, "series": _series(_good(rows))}
+            )
             if sum(each.num_rows for each in waiting) >= together:
                 days.update(_write(parts, waiting))
         days.update(_write(parts, waiting))
