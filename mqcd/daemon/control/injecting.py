@@ -13,6 +13,7 @@ import asyncio
 import re
 import socket
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -23,7 +24,7 @@ from mqcd.daemon.control.api.fields import read_object
 from mqcd.daemon.control.api.operation import JSON
 from mqcd.daemon.listeners.local import LocalMail
 from mqcd.net.credentials import user_name
-from mqcd.ops.http.server import Request
+from mqcd.ops.http.server import MAX_BODY, Request
 from mqcd.sendmail.exchange import SECONDS, Busy, Refused, Taken, submit
 from mqcd.sendmail.letter import Letter, normal_lines
 from mqcd.submit.esmtp.caller import Caller
@@ -43,29 +44,31 @@ class Injecting:
     def __init__(self, local: LocalMail | None) -> None:
         """`local`: None where this process has no such door."""
         self._local = local
-        self._turn = asyncio.Semaphore(2)
-        """Messages at once: each is held whole."""
+        self._large, self._turn = asyncio.Semaphore(2), asyncio.Semaphore(2)
+        """Large messages held at once, each whole; and messages submitted at once. A slow peer holds `_large`
+        alone: of the others the control socket's connections hold MAX_BODY each."""
 
     async def add(self, request: Request, _given: Given) -> object:
         """Take one."""
         local = self._local
         if local is None:
             raise StoreUnavailable("this process takes no programs' mail")
-        async with self._turn:
+        async with self._large if request.length > MAX_BODY else nullcontext():
             if (body := await self._body(request, local)) is None:
                 return refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {self._most(local)} octets")
             given = _read(request, body)
             letter = _letter(given)
             user = await asyncio.to_thread(user_of, request)
-            ours, theirs = socket.socketpair()
-            theirs.setblocking(False)
-            local.door.admit(theirs, "", Caller(user=user, hold=given.hold))
-            try:
-                taken = await asyncio.to_thread(_submit, ours, letter, user)
-            except Refused as error:
-                return refused(HTTPStatus.UNPROCESSABLE_ENTITY, error)
-            except (Busy, OSError) as error:
-                raise StoreUnavailable(f"not taken now: {error}") from error
+            async with self._turn:
+                ours, theirs = socket.socketpair()
+                theirs.setblocking(False)
+                local.door.admit(theirs, "", Caller(user=user, hold=given.hold))
+                try:
+                    taken = await asyncio.to_thread(_submit, ours, letter, user)
+                except Refused as error:
+                    return refused(HTTPStatus.UNPROCESSABLE_ENTITY, error)
+                except (Busy, OSError) as error:
+                    raise StoreUnavailable(f"not taken now: {error}") from error
         return _answer(letter, taken)
 
     def _most(self, local: LocalMail) -> int:

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import socket
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import parse_where
 from mqcd.daemon.control.injecting import user_of
 from mqcd.net.credentials import user_name
-from mqcd.ops.http.server import Request
+from mqcd.ops.http.server import MAX_BODY, Request
 from tests.unit.daemon.support import Running, running
 
 MESSAGE = b"Subject: one\n\nline\n.dot\n"
@@ -112,6 +113,18 @@ async def test_one_that_is_too_large_is_refused(tmp_path: Path) -> None:
         envelope = {"X_Mqcd_From": "me@here.example", "X_Mqcd_To": "a@x.example"}
         status, text = await ask(house, bytes(limit + (2 << 20)), **envelope)
         assert (status, str(limit) in text) == (413, True)
+
+
+async def test_slow_large_messages_keep_no_small_one_waiting(tmp_path: Path) -> None:
+    head = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    async with running(tmp_path) as house, AsyncExitStack() as slow:
+        for length in (MAX_BODY + 1, MAX_BODY + 1, MAX_BODY, MAX_BODY):
+            reader, writer = await asyncio.open_unix_connection(house.server.settings.ops.control.path)
+            slow.callback(writer.close)
+            writer.write(head % length)
+            assert b" 100 " in await reader.readuntil(b"\r\n\r\n")
+        envelope = {"X_Mqcd_From": "me@here.example", "X_Mqcd_To": "a@x.example"}
+        assert (await ask(house, MESSAGE, **envelope))[0] == 200
 
 
 @pytest.mark.parametrize("hold", ["a b", "x" * 65, "a=b"])
