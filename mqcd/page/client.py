@@ -27,7 +27,7 @@ ASK_S = 10.0
 """How long the server may take to begin an answer, and each further piece of it."""
 ACT_S = 600.0
 """The same where it changes something, which may be much."""
-QUICK, SEARCHES, UPLOADS = 4, 3, 2
+QUICK, SEARCHES, UPLOADS, MAIL = 4, 3, 2, 2
 """Questions of each kind under way; others of the kind wait. Of the connections of the control socket
 (`AT_ONCE` of `net.control.socket_file`) some are left for commands."""
 _PIECE = 1 << 16
@@ -96,7 +96,8 @@ class Question:
     """Who asks, for log and events; "" = the page's own user."""
     live: bool = False
     """Whether the answer goes on for as long as somebody reads it."""
-
+    mail: bool = False
+    """Whether it submits a message, which may wait for others."""
     searches: bool = False
     """Whether the server may have to look through the whole queue for it."""
 
@@ -111,9 +112,9 @@ class Question:
 
     @classmethod
     def post(cls, path: str, fields: Mapping[str, object], author: str) -> Question:
-        """A change that is described in JSON."""
-        body, kind = json.dumps(fields).encode(), "application/json"
-        return cls(method="POST", path=path, body=body, content_type=kind, author=author)
+        """A change that is described in JSON; with `dry_run` the server looks for what it would change."""
+        body, kind, counts = json.dumps(fields).encode(), "application/json", "dry_run" in fields
+        return cls(method="POST", path=path, body=body, content_type=kind, author=author, searches=counts)
 
 
 class Client(Protocol):
@@ -137,7 +138,8 @@ class ControlClient:
 
     def __init__(self, path: Path, *, ask_s: float = ASK_S) -> None:
         self._path = path
-        self._quick, self._searches, self._uploads = map(asyncio.Semaphore, (QUICK, SEARCHES, UPLOADS))
+        self._quick, self._searches = asyncio.Semaphore(QUICK), asyncio.Semaphore(SEARCHES)
+        self._uploads, self._mail = asyncio.Semaphore(UPLOADS), asyncio.Semaphore(MAIL)
         self._ask_s = ask_s
 
     async def get(self, path: str, query: Mapping[str, str] = {}) -> Answer:
@@ -177,6 +179,8 @@ class ControlClient:
             return nullcontext()
         if question.upload is not None:
             return self._uploads
+        if question.mail:
+            return self._mail
         return self._searches if question.searches else self._quick
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

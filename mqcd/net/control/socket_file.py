@@ -28,7 +28,7 @@ PLACE = "ops/control@path"
 _DESCRIPTORS = Path("/proc/self/fd")
 _PRIVATE, _SHARED, _OPEN = 0o600, 0o660, 0o666
 
-AT_ONCE = 16
+AT_ONCE = 18
 """Connections of commands at once."""
 
 

@@ -8,6 +8,7 @@ server has the form that all refusals have here (RFC 9457).
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -19,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mqcd.page.access.gate import caller_of
+from mqcd.page.access.tokens import Role
 from mqcd.page.api.calls import DESCRIPTION, Call, Calls
 from mqcd.page.bounds import Refused, refusal
 from mqcd.page.client import Client, Question, ServerDown, Stream
@@ -74,19 +76,31 @@ async def _question(request: Request, call: Call) -> Question:
     if changes and not length.isdigit():
         raise Refused(411, "say the length of the body by Content-Length")
     large = changes and int(length) > _LARGE
+    body = await request.body() if changes and not large else b""
     return Question(
         method=request.method,
         path=quote(request.scope["path"]),
         query=request.scope["query_string"].decode("latin-1"),
-        body=await request.body() if changes and not large else b"",
+        body=body,
         upload=request.stream() if large else None,
         length=int(length) if changes else 0,
         content_type=request.headers.get("content-type", ""),
         fields={name: request.headers[name] for name in call.headers if name in request.headers},
         author=caller_of(request).author,
         live=call.live,
-        searches=call.searches,
+        mail=call.role is Role.INJECT,
+        searches=call.searches or _counts(body),
     )
+
+
+def _counts(body: bytes) -> bool:
+    """Whether a call only asks what it would change, for which the server looks through the whole queue."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        # The server says what is wrong with it.
+        return False
+    return isinstance(fields, dict) and fields.get("dry_run") is True
 
 
 async def _answer(stream: Stream, path: str, ended: asyncio.Event | None) -> Response:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.page.client import UPLOADS, ControlClient, Question, ServerDown
+from mqcd.page.client import QUICK, UPLOADS, ControlClient, Question, ServerDown
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -154,5 +154,28 @@ async def test_slow_uploads_keep_nobody_from_asking(tmp_path: Path) -> None:
         under_way = [asyncio.ensure_future(client.ask(each)) for each in slow]
         assert (await client.get("/")).good
         assert (await client.ask(Question(path="/", searches=True))).good
+        end.set()
+        assert all(each.good for each in await asyncio.gather(*under_way))
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        Question(method="POST", path="/v1/messages", mail=True),
+        Question.post("/v1/batch", {"action": "hold", "dry_run": True}, ""),
+    ],
+)
+async def test_mail_and_counts_keep_nobody_from_asking(tmp_path: Path, slow: Question) -> None:
+    path, end = tmp_path / "s", asyncio.Event()
+
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if heads[-1].startswith(b"POST"):
+            await end.wait()
+        writer.write(OK + b'{"a":1}')
+
+    async with server(path, talk) as heads:
+        client = ControlClient(path)
+        under_way = [asyncio.ensure_future(client.ask(slow)) for _ in range(QUICK)]
+        assert (await client.get("/")).good
         end.set()
         assert all(each.good for each in await asyncio.gather(*under_way))

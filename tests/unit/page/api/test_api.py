@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -170,3 +171,12 @@ async def test_a_search_has_the_time_it_takes(site: Site, path: str) -> None:
         await client.get(path)
         await client.get("/v1/areas")
     assert [each.searches for each in site.asked] == [True, False]
+
+
+@pytest.mark.parametrize(("body", "searches"), [({"dry_run": True}, True), ({"reason": "dry_run"}, False)])
+async def test_a_dry_run_counts_as_a_search(site: Site, body: dict[str, Any], searches: bool) -> None:
+    async with site.client("operator") as client:
+        await client.post("/v1/batch", json=body)
+    async with site.client("injector") as client:
+        await client.post("/v1/messages", content=b"[" * 60_000)
+    assert [(each.searches, each.mail) for each in site.asked] == [(searches, False), (False, True)]
