@@ -10,9 +10,10 @@
 * A file is not taken twice: before the commit it is renamed, durably, to carry the message's SPID. What has
   become of its message says the step that is left (`State`). A step that the disk refuses is logged once and
   tried again with each look; no other file waits for it.
-* A start asks the queue for the files that carry a SPID before it delivers, for a minute at most; so does a
-  look after a session that broke. A message is sent twice only where it has left the queue before the answer:
-  delivered to all its recipients while its file was not durably removed yet; ADR 30.
+* A start asks the queue for the files that carry a SPID before it delivers, for a minute at most. It is asked
+  behind a session that broke, too, at once and with the next look. A message is sent twice only where it has
+  left the queue before the answer (delivered to all its recipients while its file was not durably removed
+  yet), or its group of the journal failed and counts after a kill; ADR 30.
 
 Failures: ConfigError from `make`; a directory that cannot be read is logged, and looked at again.
 """
@@ -251,12 +252,26 @@ class Maildrop:
             )
 
     async def _ask(self, name: str) -> State:
-        """Whether the queue has the message of a file. Raises OSError, StoreUnavailable."""
-        selection = Selection(spid=parse_spid(name.rpartition(".")[2]), limit=1)
-        if [each async for each in self._store.scan(selection)]:
+        """What has become of the message of a file. Raises OSError, StoreUnavailable."""
+        if await self._has(name):
             return State.ACCEPTED
         log.warning("the maildrop: %s is taken again; it was not, or it has left the queue already", name)
         return State.NOT_ACCEPTED
+
+    async def _has(self, name: str) -> bool:
+        """Whether the queue has the message of a file. Raises OSError, StoreUnavailable."""
+        selection = Selection(spid=parse_spid(name.rpartition(".")[2]), limit=1)
+        return bool([each async for each in self._store.scan(selection)])
+
+    async def _ask_early(self, name: str) -> None:
+        """Ask at once behind a break, before the message is delivered. Only yes counts: its commit may still
+        be under way."""
+        self._left[name] = State.UNDECIDED
+        try:
+            if await self._has(name):
+                await self._do(name, State.ACCEPTED)
+        except (OSError, StoreUnavailable) as error:
+            log.warning("the maildrop: the queue is asked again for %s: %s", name, error)
 
     async def _do(self, name: str, state: State, why: str = "") -> None:
         """The step of a state, any but UNDECIDED; what the disk refuses is left, and logged once."""
@@ -363,7 +378,7 @@ class Maildrop:
             log.warning("the maildrop: %s: %s", name, describe(error))
             self._wait(name, describe(error), shut=True)
             if now != name:
-                self._left[now] = State.UNDECIDED
+                await self._ask_early(now)
             return False
         else:
             await self._do(now, *_after(taken))

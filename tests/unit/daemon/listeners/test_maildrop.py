@@ -375,6 +375,7 @@ async def test_a_crash_between_commit_and_removal_takes_nothing_twice(tmp_path: 
         name = post.leave().name
         post.maildrop.stop()
         # As when the process ends: the session is cut, and nothing is decided.
+        post.store.unreadable = 1
         await post.maildrop._take(name)
         (queued,) = await post.queued()
         assert post.names() == [f"{name}.{format_spid(queued.spid)}"]
@@ -388,8 +389,8 @@ async def test_a_start_asks_a_queue_again_that_cannot_be_read(tmp_path: Path) ->
     post.store.cut = True
     async with open_post(post):
         name = post.leave().name
+        post.store.unreadable = 2
         await post.maildrop._take(name)
-        post.store.unreadable = 1
         start = asyncio.ensure_future(post.maildrop.recover())
         await post.pauses.begun()
         assert post.names() != [name]
@@ -402,7 +403,7 @@ async def test_a_session_that_breaks_behind_its_commit_is_not_repeated(tmp_path:
     post = Post(tmp_path)
     async with open_post(post):
         post.leave()
-        post.store.cut, post.store.unreadable = True, 1
+        post.store.cut, post.store.unreadable = True, 2
         running = asyncio.ensure_future(post.maildrop.run())
         for _ in range(2):
             await post.pauses.begun()
@@ -413,6 +414,16 @@ async def test_a_session_that_breaks_behind_its_commit_is_not_repeated(tmp_path:
         assert (post.store.committed, post.names()) == (1, [])
         post.maildrop.stop()
         await running
+
+
+async def test_what_is_delivered_soon_after_a_break_is_not_repeated(tmp_path: Path) -> None:
+    post = Post(tmp_path)
+    async with open_post(post):
+        post.store.cut = True
+        await post.maildrop._take(post.leave().name)
+        post.store.cut, post.store.delivered = False, True
+        await once(post)
+        assert (post.store.committed, post.names()) == (1, [])
 
 
 @pytest.mark.parametrize("breaks", [False, True])
