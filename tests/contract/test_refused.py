@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
-from mqcd.core.model import Key
+from mqcd.core.model import Key, Origin, Reported, Settlement
 from mqcd.core.selecting.selection import Selection
 from mqcd.stores.backend import Write, failed
 from mqcd.stores.queue.state import TRY_AGAIN_MS
 from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.conftest import marked
 from tests.contract.harness import HARNESSES, Restart, StoreHarness
-from tests.contract.mail import BODY, Post, chunks
+from tests.contract.mail import BODY, Post, bounced, chunks
 
 STORES = [
     name for name, (make, _) in HARNESSES.items() if isinstance(make, type) and issubclass(make, StoreHarness)
@@ -62,4 +62,36 @@ async def test_mail_refused_for_want_of_an_answer_goes(
     assert isinstance(again, StoredQueue)
     assert [each async for each in again.scan(Selection())] == [kept]
     assert not again._live.keys
+    await harness.stop()
+
+
+@pytest.mark.parametrize("name", list(map(marked, STORES)))
+async def test_a_report_stays_whose_bounce_may_have_ended(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = HARNESSES[name][0](tmp_path)
+    store = await harness.start()
+    assert isinstance(store, StoredQueue)
+    post = Post(store, harness.clock)
+    backend = store._around.backend
+    write = backend.write
+
+    async def unanswered(made: asyncio.Future[Sequence[int]]) -> Sequence[int]:
+        await made
+        raise StoreUnavailable("no answer")
+
+    await post.send("a@example.org")
+    await post.settle(bounced(), *await post.claim_all())
+    [bounce] = await post.claim_bounces()
+    report = post.submission("sender@example.com", sender="", origin=Origin.REPORT)
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "write", lambda made: asyncio.ensure_future(unanswered(write(made))))
+        with pytest.raises(StoreUnavailable):
+            await store.settle(
+                [Settlement(recipient=bounce, verdict=Reported(report_spid=report.envelope.spid))], [report]
+            )
+    await harness.clock.run_for(TRY_AGAIN_MS)
+    await store._live.documents.idle()
+    again = await harness.restart(Restart.KILL)
+    assert [each.spid async for each in again.scan(Selection())] == [report.envelope.spid]
     await harness.stop()

@@ -224,7 +224,7 @@ class Maildrop:
         """Decide on the files that were being taken when the last run ended."""
         await self._catch_up()
         for _ in range(_PAUSES):
-            if not self._undecided():
+            if self._listed and not self._undecided():
                 return
             await self._clock.sleep(LATER_MS)
             await self._catch_up()

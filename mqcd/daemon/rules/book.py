@@ -2,7 +2,8 @@
 
 * A change is made under a lock on the file's directory and put in place by a rename: after a crash the file
   is the old or the new one. No rule that stands ends while the clock is in doubt. What has ended leaves the
-  file within a second, as far as the disk lets it: a start with a wrong clock cannot let it stand again.
+  file an hour later, as far as the disk lets it: a start with a wrong clock cannot let it stand again, nor
+  does a clock that is set right within the hour lose a rule.
 * Beside it a second file says who has added and cancelled what, and what has ended by itself: the last ones.
 * A process takes up what another has changed within a second, and at once when a page of it is asked for.
 * A file that cannot be read or understood ends a start: mail that a rule holds would leave. While the server
@@ -24,6 +25,7 @@ from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
 from mqcd.core.events import format_time
 from mqcd.core.ports import Clock
 from mqcd.core.selecting.rules import SERVER, StandingRule
+from mqcd.core.units import HOUR
 from mqcd.daemon.rules.form import fields_of, parse_rule
 from mqcd.disk.durable import Disk, describe
 
@@ -39,6 +41,8 @@ VERSION = 1
 """Of the file's form."""
 MOST_RULES = 1000
 LOOK_MS = 1000
+CLEAR_MS = HOUR
+"""Monotonic time for which a rule has ended before it leaves the file."""
 _LOCK_MS = 20
 """Pause before the lock is tried again."""
 
@@ -77,6 +81,8 @@ class RuleBook:
         """What the file has."""
         self._fault = ""
         """Why the file could not be read when it was looked at last."""
+        self._ended: Mapping[str, int] = {}
+        """What has ended and is in the file still, since when, monotonic, ms."""
         self._kept: Set[str] = frozenset()
         """What has ended, and could not be taken out of the file."""
         self._pending: dict[str, StandingRule] = {}
@@ -104,7 +110,10 @@ class RuleBook:
         while True:
             await self._clock.sleep(LOOK_MS)
             await self.look()
-            if ended := self._file.keys() - self.rules.keys():
+            now = self._clock.monotonic()
+            ended = self._file.keys() - self.rules.keys()
+            self._ended = {name: self._ended.get(name, now) for name in ended}
+            if any(now - since >= CLEAR_MS for since in self._ended.values()):
                 await self._clear(ended)
 
     async def _clear(self, ended: Set[str]) -> None:

@@ -68,6 +68,12 @@ class Edit:
         return self.begun or bool(self.contents)
 
     @property
+    def only_adds(self) -> bool:
+        """Whether it changes nothing but new messages. Those of others replace what they end, which may
+        have ended in the store though the write has failed: a report replaces its bounces."""
+        return not self.drops and all(each.spid in self.contents for each in self.puts)
+
+    @property
     def spids(self) -> Iterable[int]:
         """The messages that it changes; one may come several times."""
         others = chain(self.drops, self.events, self.exported, self.keys)
@@ -199,7 +205,7 @@ class Documents:
         batch, waiting = self._writing or Batch(), self._edits
         self._writing, self._edits = None, []
         edits = [*batch.edits, *waiting]
-        self.refused.add(batch.new(edit for edit in edits if edit.needed))
+        self.refused.add(batch.new(edit for edit in edits if edit.needed and edit.only_adds))
         for edit in edits:
             _end_edit(edit, _LOST if edit.needed else None)
         self._write_if_idle()
@@ -260,9 +266,9 @@ class Documents:
             failures = [
                 _LOST if edit.needed and not lost.isdisjoint(edit.spids) else error for edit in batch.edits
             ]
-            refused = batch.new(compress(batch.edits, failures))
-            self.refused.add(refused)
-            unseen = lost | refused.keys()
+            refused = [*compress(batch.edits, failures)]
+            self.refused.add(batch.new(edit for edit in refused if edit.only_adds))
+            unseen = lost | batch.new(refused).keys()
         if isinstance(error, StoreFull):
             self.is_full(error)
         if error is None:

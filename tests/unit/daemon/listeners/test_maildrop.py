@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -397,6 +398,22 @@ async def test_a_start_asks_a_queue_again_that_cannot_be_read(tmp_path: Path) ->
         post.pauses.advance(LATER_MS)
         await start
         assert (post.store.committed, post.names()) == (1, [])
+
+
+async def test_a_start_waits_for_a_maildrop_that_cannot_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_post(Post(tmp_path)) as post:
+        name = post.leave().name
+        post.maildrop.files.mark(name, post.store.reserve(False))
+        with monkeypatch.context() as patch:
+            patch.setattr(post.maildrop.files, "marked", Mock(side_effect=OSError(errno.EIO, "failed")))
+            start = asyncio.ensure_future(post.maildrop.recover())
+            await post.pauses.begun()
+        assert not start.done()
+        post.pauses.advance(LATER_MS)
+        await start
+        assert post.names() == [name]
 
 
 async def test_a_session_that_breaks_behind_its_commit_is_not_repeated(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.daemon.rules import book as room
-from mqcd.daemon.rules.book import LOOK_MS, Edit, RuleBook, Rules, encode, read_rules
+from mqcd.daemon.rules.book import CLEAR_MS, LOOK_MS, Edit, RuleBook, Rules, encode, read_rules
 from mqcd.disk.durable import Disk
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FaultyDisk
@@ -152,6 +152,8 @@ async def test_a_rule_ends_by_the_clock(
     assert made.standing == ["hold-1", "suspend-1"]
     await clock.run_for(2 * LOOK_MS)
     assert made.standing == ["hold-1"]
+    await clock.run_for(CLEAR_MS - 2 * LOOK_MS)
+    assert b"suspend-1" in path.read_bytes()
     while b"suspend-1" in path.read_bytes():
         await clock.run_for(LOOK_MS)
     task.cancel()
@@ -160,6 +162,19 @@ async def test_a_rule_ends_by_the_clock(
     doubting = RuleBook(path, clock, lambda: False, made._apply)
     await doubting.load()
     assert list(doubting.rules) == ["hold-1"]
+
+
+async def test_a_clock_that_is_set_right_loses_no_rule(path: Path, clock: FakeClock) -> None:
+    made = Process(path, clock)
+    await made.book.change(adding(SUSPEND))
+    clock.leap(HOUR * 5 // 6)
+    task = asyncio.ensure_future(made.book.run())
+    await clock.run_for(HOUR // 2)
+    assert made.standing == []
+    clock.leap(-HOUR * 5 // 6)
+    await clock.run_for(LOOK_MS)
+    assert made.standing == ["suspend-1"]
+    task.cancel()
 
 
 async def test_a_clock_in_doubt_ends_no_rule_that_stands(path: Path, clock: FakeClock) -> None:
