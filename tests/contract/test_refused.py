@@ -23,6 +23,16 @@ STORES = [
 ]
 
 
+def unanswered(write: asyncio.Future[Sequence[int]]) -> asyncio.Future[Sequence[int]]:
+    """A write that is made, and whose answer is lost."""
+
+    async def lost() -> Sequence[int]:
+        await write
+        raise StoreUnavailable("no answer")
+
+    return asyncio.ensure_future(lost())
+
+
 @pytest.mark.parametrize("name", list(map(marked, STORES)))
 async def test_mail_refused_for_want_of_an_answer_goes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -34,14 +44,10 @@ async def test_mail_refused_for_want_of_an_answer_goes(
     backend = store._around.backend
     write = backend.write
 
-    async def unanswered(made: asyncio.Future[Sequence[int]]) -> Sequence[int]:
-        await made
-        raise StoreUnavailable("no answer")
-
     def lossy(changes: Write) -> asyncio.Future[Sequence[int]]:
         if not changes.changes[0].is_new:
             return failed(StoreUnavailable("no answer, nor did it arrive"))
-        return asyncio.ensure_future(unanswered(write(changes)))
+        return unanswered(write(changes))
 
     [kept] = await post.send("kept@example.org")
     monkeypatch.setattr(backend, "write", lossy)
@@ -75,17 +81,12 @@ async def test_a_report_stays_whose_bounce_may_have_ended(
     post = Post(store, harness.clock)
     backend = store._around.backend
     write = backend.write
-
-    async def unanswered(made: asyncio.Future[Sequence[int]]) -> Sequence[int]:
-        await made
-        raise StoreUnavailable("no answer")
-
     await post.send("a@example.org")
     await post.settle(bounced(), *await post.claim_all())
     [bounce] = await post.claim_bounces()
     report = post.submission("sender@example.com", sender="", origin=Origin.REPORT)
     with monkeypatch.context() as patch:
-        patch.setattr(backend, "write", lambda made: asyncio.ensure_future(unanswered(write(made))))
+        patch.setattr(backend, "write", lambda changes: unanswered(write(changes)))
         with pytest.raises(StoreUnavailable):
             await store.settle(
                 [Settlement(recipient=bounce, verdict=Reported(report_spid=report.envelope.spid))], [report]
