@@ -77,6 +77,10 @@ class Plug(Transport):
     def set_protocol(self, protocol: TlsLayer) -> None:
         self.layer, self.plain = protocol, len(self.written)
 
+    def get_write_buffer_size(self) -> int:
+        """Its peer reads all at once."""
+        return 0
+
 
 class Caller:
     """A client of one session. `hostile`: what follows STARTTLS is no TLS."""
