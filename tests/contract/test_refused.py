@@ -23,6 +23,15 @@ STORES = [
 ]
 
 
+async def opened(name: str, directory: Path) -> tuple[StoreHarness, StoredQueue, Post]:
+    """A store by its name, and mail for it."""
+    harness = HARNESSES[name][0](directory)
+    assert isinstance(harness, StoreHarness)
+    store = await harness.start()
+    assert isinstance(store, StoredQueue)
+    return harness, store, Post(store, harness.clock)
+
+
 def unanswered(write: asyncio.Future[Sequence[int]]) -> asyncio.Future[Sequence[int]]:
     """A write that is made, and whose answer is lost."""
 
@@ -37,10 +46,7 @@ def unanswered(write: asyncio.Future[Sequence[int]]) -> asyncio.Future[Sequence[
 async def test_mail_refused_for_want_of_an_answer_goes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness = HARNESSES[name][0](tmp_path)
-    store = await harness.start()
-    assert isinstance(store, StoredQueue)
-    post = Post(store, harness.clock)
+    harness, store, post = await opened(name, tmp_path)
     backend = store._around.backend
     write = backend.write
 
@@ -75,10 +81,7 @@ async def test_mail_refused_for_want_of_an_answer_goes(
 async def test_a_report_stays_whose_bounce_may_have_ended(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness = HARNESSES[name][0](tmp_path)
-    store = await harness.start()
-    assert isinstance(store, StoredQueue)
-    post = Post(store, harness.clock)
+    harness, store, post = await opened(name, tmp_path)
     backend = store._around.backend
     write = backend.write
     await post.send("a@example.org")
