@@ -226,4 +226,4 @@ def _jobs(recipients: Iterable[Recipient], hop: Hop, most: int) -> Iterable[Job]
         together = list(group)
         size = most or len(together)
         for start in range(0, len(together), size):
-            yield Job(hop, together[start : start + size], since=0)
+            yield Job(hop, together[0].envelope, together[start : start + size], since=0)

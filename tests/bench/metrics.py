@@ -112,8 +112,8 @@ def scrape(mail: Mail, destinations: int, now: int) -> None:
         walk(observer, mail, now)
     busy = Reply(code=451, status="4.3.2", text="busy")
     for recipient, verdict in mail[: destinations // 10]:
-        told = Deferred(reply=busy, attempt=replace(verdict.attempt, tls=""), due=now + HOUR)
-        breakdown.deferred(now, recipient, told)
+        deferred = Deferred(reply=busy, attempt=replace(verdict.attempt, tls=""), due=now + HOUR)
+        breakdown.deferred(now, recipient, deferred)
     table = lanes_with_mail(destinations, now)
 
     def delivery(sites: object) -> DeliveryFigures:

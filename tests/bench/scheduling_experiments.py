@@ -85,7 +85,9 @@ class Fifo(LaneTable):
         while self._waiting and self.connections < self._most:
             lane, recipient = self._waiting.popleft()
             self.connections += 1
-            started.append(Start(lane=lane, job=Job(lane.hop, [recipient], now), reuse=False))
+            started.append(
+                Start(lane=lane, job=Job(lane.hop, recipient.envelope, [recipient], now), reuse=False)
+            )
         return started
 
     def next_job(self, lane: Lane, now: int) -> Job | None:

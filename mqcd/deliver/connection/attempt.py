@@ -107,7 +107,7 @@ def _untried(settling: Settling, link: Link, job: Job, error: StoreUnavailable) 
     if not isinstance(error, ContentUnavailable):
         settling.unavailable(error)
         return End.STORE
-    name = format_spid(job.recipients[0].spid)
+    name = format_spid(job.envelope.spid)
     about = {"spid": name, "session": link.session}
     _log.error("content of message %s unavailable: %s", name, error, extra=about)
     return End.CONTENT
@@ -159,8 +159,8 @@ def _is_recorded(begun: asyncio.Future[None]) -> bool:
 async def _declared(store: QueueStore, link: Link, job: Job) -> tuple[bool, bool]:
     """Whether the transaction needs 8BITMIME and SMTPUTF8. Content is read only when the hop lacks what was
     declared."""
-    first = job.recipients[0]
-    envelope, offered = first.envelope, link.smtp.extensions
+    first, envelope = job.recipients[0], job.envelope
+    offered = link.smtp.extensions
     eight, smtputf8 = envelope.body is Body.EIGHT, envelope.smtputf8
     if eight and "8BITMIME" not in offered:
         eight = await _beyond_ascii(store, first, headers_only=False)
@@ -173,7 +173,7 @@ async def _declared(store: QueueStore, link: Link, job: Job) -> tuple[bool, bool
 def _transaction(
     link: Link, job: Job, content: Content, eight: bool, smtputf8: bool, *, last: bool
 ) -> Transaction:
-    envelope = job.recipients[0].envelope
+    envelope = job.envelope
     return Transaction(
         sender=envelope.sender,
         recipients=tuple([recipient.address for recipient in job.recipients]),

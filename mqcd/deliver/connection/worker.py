@@ -401,7 +401,7 @@ class Worker:
         job = None if self._job is None else self._let_go(self._job)
         about = {
             "session": None if self._link is None else self._link.session,
-            "spid": None if job is None else format_spid(job.recipients[0].spid),
+            "spid": None if job is None else format_spid(job.envelope.spid),
         }
         _log.exception("internal error in delivery to %s", self.lane.name, extra=about)
         if job is not None:

@@ -62,7 +62,7 @@ def attempts(jobs: Iterable[tuple[Job, int]], now: int, patience: int) -> Iterat
             yield Stuck(
                 kind=Kind.ATTEMPT,
                 name=job.hop.key,
-                message=format_spid(job.recipients[0].spid),
+                message=format_spid(job.envelope.spid),
                 recipients=len(job.recipients),
                 since_ms=now - began,
                 why="attempt does not end",
@@ -78,7 +78,7 @@ def lanes(every: Iterable[Lane], now: int, patience: int) -> Iterator[Stuck]:
             yield Stuck(
                 kind=Kind.LANE,
                 name=lane.name,
-                message=format_spid(late[0].recipients[0].spid),
+                message=format_spid(late[0].envelope.spid),
                 recipients=sum(len(job.recipients) for job in late),
                 since_ms=now - late[0].since,
                 why=_why(lane, now),

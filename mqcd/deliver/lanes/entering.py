@@ -94,7 +94,7 @@ class Entering:
             lane = self._lane_by(hop, lane, now)
         if hop.sole:
             self._passing.belongs(domain, lane)
-        job = Job(hop, [recipient], now, content)
+        job = Job(hop, recipient.envelope, [recipient], now, content)
         if not is_free(lane, self._throttle.senders):
             job.limit = self._throttle.of_sender(recipient)
             most = self._bounds.queuecache
@@ -122,7 +122,8 @@ class Entering:
             self._passing.belongs(recipients[0].domain, lane)
         self.enter(recipients)
         self._count += 1
-        job = Job(hop, list(recipients), now, order=(lane.queue.turns.now, self._count))
+        order = (lane.queue.turns.now, self._count)
+        job = Job(hop, recipients[0].envelope, list(recipients), now, order=order)
         if not free:
             lane.coming += len(recipients)
         return Start(lane=lane, job=job, reuse=free and self._slots.start(lane, now))

@@ -51,14 +51,13 @@ def gauge(lanes: Iterable[Lane], under_way: Iterable[tuple[Job, int]], sites: Co
         if waits:
             waiting[site] = waiting.get(site, 0) + waits
         if row := queue.jobs.row:
-            first = row[0].recipients
-            received = first[0].envelope.received
-            if queue.waiting > len(first):
-                received = min([job.recipients[0].envelope.received for job in queue.jobs])
+            received = row[0].envelope.received
+            if queue.waiting > 1:
+                received = min([job.envelope.received for job in queue.jobs])
             if received < oldest.setdefault(name, received):
                 oldest[name] = received
     for job, _ in under_way:
-        name, received = job.hop.destination.name, job.recipients[0].envelope.received
+        name, received = job.hop.destination.name, job.envelope.received
         if received < oldest.setdefault(name, received):
             oldest[name] = received
     return Gauges(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from mqcd.core.model import Recipient
+from mqcd.core.model import Envelope, Recipient
 from mqcd.deliver.lanes.rates import Limit
 from mqcd.deliver.lanes.tenants import TurnOrder
 from mqcd.deliver.routing.policy import Hop
@@ -27,6 +27,8 @@ class Job:
     """Recipients of one message that travel together."""
 
     hop: Hop
+    envelope: Envelope
+    """Its message's."""
     recipients: list[Recipient]
     since: int
     """When it came into its lane."""
@@ -88,7 +90,7 @@ class Rows:
 
     def put_first(self, job: Job) -> None:
         """A job that was taken, before the others of its priority."""
-        priority = job.recipients[0].envelope.priority
+        priority = job.envelope.priority
         row = self.row if priority == self._priority else self._others.setdefault(priority, deque())
         row.appendleft(job)
         self._choose()
@@ -173,12 +175,11 @@ class JobQueue:
 
     def append(self, job: Job, joinable: bool) -> None:
         """A new job, in its turn among the others of its priority."""
-        envelope = job.recipients[0].envelope
         if not self.waiting:
             self.since = job.since
-        self.jobs.append(job, envelope.priority)
+        self.jobs.append(job, job.envelope.priority)
         if joinable:
-            self._joinable[envelope.spid] = job
+            self._joinable[job.envelope.spid] = job
         self.waiting += len(job.recipients)
         if job.few or job.limit or self.limits:
             self._hold(job, len(job.recipients))
@@ -227,7 +228,7 @@ class JobQueue:
         cut: list[Job] = []
         while self.waiting > keep:
             job = self._take_last()
-            self.turns.give_back(job.recipients[0].envelope.tenant)
+            self.turns.give_back(job.envelope.tenant)
             cut.append(job)
         return [recipient for job in reversed(cut) for recipient in job.recipients]
 
@@ -252,7 +253,7 @@ class JobQueue:
             if len(culled) == len(job.recipients):
                 self._close(job)
                 self.jobs.remove(job)
-                self.turns.give_back(job.recipients[0].envelope.tenant)
+                self.turns.give_back(job.envelope.tenant)
             else:
                 left = {each.qid for each in job.recipients} - {each.qid for each in culled}
                 job.recipients = [each for each in job.recipients if each.qid in left]
@@ -307,6 +308,6 @@ class JobQueue:
 
     def _close(self, job: Job) -> None:
         """Close a job to further recipients."""
-        spid = job.recipients[0].envelope.spid
+        spid = job.envelope.spid
         if self._joinable.get(spid) is job:
             del self._joinable[spid]

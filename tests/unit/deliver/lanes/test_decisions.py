@@ -45,7 +45,7 @@ def recipient(number: int = 1) -> Recipient:
 def lane_with(jobs: int, since: int = 0) -> Lane:
     made = Lane(PLACES["a"])
     for number in range(jobs):
-        job = Job(PLACES["a"], [recipient(number)], since, order=(number, number))
+        job = Job(PLACES["a"], recipient().envelope, [recipient(number)], since, order=(number, number))
         made.queue.append(job, joinable=False)
     return made
 
@@ -120,7 +120,7 @@ def test_what_holds_back_also_makes_a_lane_not_free(prepare: Callable[[Lane], No
     lane = lane_with(2)
     prepare(lane)
     before = of(lane)
-    assert holds_back(lane, Job(PLACES["a"], [recipient(9)], 0), 0, ACTIVE_SET) is why
+    assert holds_back(lane, Job(PLACES["a"], recipient(9).envelope, [recipient(9)], 0), 0, ACTIVE_SET) is why
     assert is_free(lane, senders=False) is (why is None)
     assert not is_free(lane, senders=True)
     assert of(lane) == before
@@ -129,7 +129,7 @@ def test_what_holds_back_also_makes_a_lane_not_free(prepare: Callable[[Lane], No
 def test_a_suspended_lane_takes_one_as_its_probe() -> None:
     lane = lane_with(0)
     suspend(lane)
-    assert holds_back(lane, Job(PLACES["a"], [recipient()], 0), 0, ACTIVE_SET) is None
+    assert holds_back(lane, Job(PLACES["a"], recipient().envelope, [recipient()], 0), 0, ACTIVE_SET) is None
 
 
 def test_the_senders_rate_is_asked_before_the_lanes() -> None:

@@ -17,7 +17,9 @@ from tests.unit.deliver.lanes.test_scheduling import PLACES
 def job(number: int, priority: int = 0, turn: int | None = None) -> Job:
     envelope = Envelope(spid=2 * number, sender="a@example.org", received=0, priority=priority)
     recipient = Recipient(envelope=envelope, size=1, qid=1, address="to@a.example")
-    return Job(PLACES["a"], [recipient], 0, order=(number if turn is None else turn, number))
+    return Job(
+        PLACES["a"], recipient.envelope, [recipient], 0, order=(number if turn is None else turn, number)
+    )
 
 
 def number_of(made: Job) -> int:
