@@ -29,7 +29,7 @@ def areas(server: Server) -> dict[str, int]:
 
 def waiting(make_server: MakeServer, dead: Receiver, receiver: Receiver, shards: int) -> Server:
     """A server with mail for a dead host, `keep0@dead.test` and so on."""
-    dead.close()
+    dead.down()
     relays = (("dead.test", f"127.0.0.1:{dead.port}"), ("", f"127.0.0.1:{receiver.port}"))
     queue = {"retry_delays": "1h", "shards": str(shards), "grace": "1h"}
     server = make_server(Plan(relays=relays, queue=queue, journal=SOON)).start()
@@ -80,7 +80,7 @@ def test_bounced_mail_is_reported_after_its_grace(
     make_server: MakeServer, make_receiver: MakeReceiver, receiver: Receiver
 ) -> None:
     dead = make_receiver()
-    dead.close()
+    dead.down()
     relays = (("dead.test", f"127.0.0.1:{dead.port}"), ("", f"127.0.0.1:{receiver.port}"))
     plan = Plan(relays=relays, queue={"retry_delays": "1h", "grace": "1ms"}, journal=SOON)
     server = make_server(plan).start()

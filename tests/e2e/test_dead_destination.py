@@ -12,7 +12,7 @@ def test_a_dead_destination_delays_no_other_and_loses_nothing(
     make_server: MakeServer, make_receiver: MakeReceiver, receiver: Receiver
 ) -> None:
     dead = make_receiver()
-    dead.close()
+    dead.down()
     relays = (("dead.test", f"127.0.0.1:{dead.port}"), ("", f"127.0.0.1:{receiver.port}"))
     server = make_server(Plan(relays=relays)).start()
     for number in range(20):

@@ -25,7 +25,7 @@ def test_etrn_starts_the_held_mail_of_all_shards(
     make_server: MakeServer, make_receiver: MakeReceiver, shards: int
 ) -> None:
     receiver = make_receiver()
-    receiver.close()
+    receiver.down()
     server = make_server(
         Plan(
             relays=(("office.test", f"127.0.0.1:{receiver.port}"),),

@@ -22,8 +22,8 @@ def test_mail_goes_out_after_an_outage(
     make_server: MakeServer, make_receiver: MakeReceiver, receiver: Receiver
 ) -> None:
     dead, other = make_receiver(), make_receiver()
-    dead.close()
-    other.close()
+    dead.down()
+    other.down()
     relays = (
         ("dead.test", f"127.0.0.1:{dead.port}"),
         ("other.test", f"127.0.0.1:{other.port}"),

@@ -52,7 +52,7 @@ def test_mail_survives_a_restart(
     kind: str, kill: bool, make_server: MakeServer, make_receiver: MakeReceiver
 ) -> None:
     receiver = make_receiver()
-    receiver.close()
+    receiver.down()
     server = make_server(Plan(relays=relay(receiver.port), store=STORES[kind])).start()
     content = mail.message("kept")
     mail.send(server.port, content, ["a@example.test", "b@example.test"])
@@ -84,7 +84,7 @@ def test_mail_on_a_server_survives_a_restart(
     database: str, kill: bool, make_server: MakeServer, make_receiver: MakeReceiver
 ) -> None:
     receiver = make_receiver()
-    receiver.close()
+    receiver.down()
     server = make_server(Plan(relays=relay(receiver.port), store=database)).start()
     content = mail.message("kept")
     mail.send(server.port, content, ["a@example.test", "b@example.test"])
@@ -126,7 +126,7 @@ def test_commands_look_into_the_queue(
     kind: str, running: bool, tmp_path: Path, make_server: MakeServer, make_receiver: MakeReceiver
 ) -> None:
     receiver = make_receiver()
-    receiver.close()
+    receiver.down()
     plan = Plan(relays=relay(receiver.port), store=STORES[kind], queue={"retry_delays": "1h"})
     server = make_server(plan).start()
     content = mail.message("seen", lines=40_000)

@@ -39,7 +39,7 @@ class LoopThread:
 
 
 class Receiver:
-    """mqcd's sink, keeping in memory what it takes."""
+    """mqcd's sink, keeping in memory what it takes. Its port is its own also while it is down."""
 
     def __init__(
         self, thread: LoopThread, rules: Iterable[str] = (), host: str = "127.0.0.1", port: int = 0
@@ -48,13 +48,17 @@ class Receiver:
         self.refused: Board[Refused] = Board()
         self.host = host
         self._thread = thread
-        self._sink = self._start(rules, port)
-        self.port = self._sink.port
+        # Bound and not listening: connections are refused, and no other program is given the port.
+        self._held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind((host, port))
+        self.port: int = self._held.getsockname()[1]
+        self._sink = self._start(rules)
 
-    def _start(self, rules: Iterable[str], port: int) -> Sink:
+    def _start(self, rules: Iterable[str]) -> Sink:
         return self._thread.call(
             start(
-                SinkSettings(host=self.host, port=port, rules=Rules.parse(rules)),
+                SinkSettings(host=self.host, port=self.port, rules=Rules.parse(rules)),
                 now_ms=lambda: time.time_ns() // 1_000_000,
                 on_received=self.mail.put,
                 on_refused=self.refused.put,
@@ -63,8 +67,8 @@ class Receiver:
 
     def follow(self, *rules: str) -> None:
         """Cut all connections and go by other rules from now on, on the same port."""
-        self.close()
-        self._sink = self._start(rules, self.port)
+        self.down()
+        self._sink = self._start(rules)
 
     def to(self, recipient: str, *, seconds: float = DEADLINE) -> Received:
         """The first message for this recipient, now or later."""
@@ -76,8 +80,13 @@ class Receiver:
         """How many messages for this recipient have come."""
         return sum(mail.recipients.count(recipient) for mail in self.mail.all())
 
-    def close(self) -> None:
+    def down(self) -> None:
+        """Cut all connections and refuse new ones, until `follow`."""
         self._thread.call(self._sink.close())
+
+    def close(self) -> None:
+        self.down()
+        self._held.close()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
