@@ -13,12 +13,12 @@ means nothing, so that source and door carry as many octets:
   or over a connection for each message, and which relays to Postfix's smtp-sink: a block ends there
 
 What counts is processor time, of the process or of all that the server has, as the median of the pairs'
-ratios: other load on the machine makes a block longer, and costs it less processor time. `total` is the ratio
-of all blocks together: what is seldom done, such as writing key files, is in there, and in few of the pairs.
-A segment has about 25,000 messages of 2 KB, so its evacuation falls into few blocks of 640, and medians leave
-it out. For a `rate` with its part in each block take `--messages 25000 --pairs 6`, an idle machine, and some
-minutes after files have been removed: ext4 looks at each inode that was freed lately when the helper makes a
-file.
+ratios: other load on the machine makes a block longer, and costs it less processor time. The totals are
+ratios of all blocks together: what is seldom done, such as writing key files, is in there, and in few of the
+pairs. A segment has about 25,000 messages of 2 KB, so its evacuation falls into few blocks of 640, and
+medians leave it out; also, filling and draining the server is a part of each block. For a `rate` take
+`--messages 25000 --pairs 10`, an idle machine, and some minutes after files have been removed: ext4 looks at
+each inode that was freed lately when the helper makes a file.
 Memory is that of the process for 200,000 keys of live segments, and for 1,000,000 in key files.
 """
 
@@ -90,6 +90,7 @@ async def paired(given: dict[str, Any], block: Block, spent: Callable[[], float]
             "processor": statistics.median(keyed / without for (without, _), (keyed, _) in pairs),
             "total": sum(keyed for _, (keyed, _) in pairs) / sum(without for (without, _), _ in pairs),
             "rate": statistics.median(without / keyed for (_, without), (_, keyed) in pairs),
+            "total_rate": sum(without for (_, without), _ in pairs) / sum(keyed for _, (_, keyed) in pairs),
         }
     )
 
@@ -188,8 +189,8 @@ async def clients(given: dict[str, Any]) -> None:
         await session.open(port)
         return session
 
-    async def send(kept: traffic.Session | None, keyed: bool) -> None:
-        for _ in range(given["messages"] // CLIENTS):
+    async def send(number: int, kept: traffic.Session | None, keyed: bool) -> None:
+        for _ in range(number, given["messages"], CLIENTS):
             session = kept or await opened()
             await session.send(mail(keyed))
             if kept is None:
@@ -197,7 +198,8 @@ async def clients(given: dict[str, Any]) -> None:
 
     sessions = [None if given["fresh"] else await opened() for _ in range(CLIENTS)]
     while line := await asyncio.to_thread(sys.stdin.readline):
-        await asyncio.gather(*(send(each, line == "with\n") for each in sessions))
+        keyed = line == "with\n"
+        await asyncio.gather(*(send(number, each, keyed) for number, each in enumerate(sessions)))
         print("sent", flush=True)
 
 
