@@ -13,6 +13,7 @@
   | a place is free, it is the first in line | | coming: it is called | | |
   | `leave`: its wait is over | none | none | coming | |
   | COMING_MS after it got its place | | | none | |
+  | `give_up`: refused, or its session has ended | | | none: the next in line has its place | |
   | `begin`: its content has come | committing | | committing | |
   | `end` | | | | none: the next in line has its place |
 
@@ -122,6 +123,12 @@ class Load:
     def leave(self, session: object) -> bool:
         """It waits no more; whether it was given a place."""
         return self._line.pop(session, None) is None
+
+    def give_up(self, session: object) -> None:
+        """Its message does not come, or is refused so far: free the place that it has, if any. May be called
+        at any time."""
+        if self._coming.pop(session, None) is not None:
+            self._serve(self._now())
 
     def _serve(self, now: int) -> None:
         while self._line and self._has_room(now):

@@ -368,6 +368,7 @@ class Session(asyncio.Protocol):
         """Leave the door once there is neither connection nor task."""
         if self.link is Link.GONE and self._work.task is None:
             log.debug("from %s: %d messages", self.client, self._dialogue.messages, extra=self._extra)
+            self._dialogue.free_place()
             self._host.leave(self)
 
     # ------------------------------------------------------------ for the door

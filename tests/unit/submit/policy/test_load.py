@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -117,6 +118,15 @@ def test_a_session_has_one_place() -> None:
     assert load.enter("another")
 
 
+def test_a_place_given_up_goes_to_the_next_in_line() -> None:
+    wave = Wave()
+    assert wave.enter(FIRST + 1) == FIRST
+    wave.load.give_up("a stranger")
+    assert len(wave.given) == FIRST
+    wave.load.give_up(wave.given[0])
+    assert len(wave.given) == FIRST + 1
+
+
 def test_who_leaves_the_line_gets_no_place() -> None:
     wave = Wave()
     wave.enter(FIRST)
@@ -164,6 +174,26 @@ class SlowStore(MemoryStore):
         self.waiting += 1
         await self.go.wait()
         return await super().enqueue(submission)
+
+
+@pytest.mark.parametrize("end", ["RCPT TO:<x@elsewhere.example>", "RSET", "EHLO client", "QUIT", ""])
+async def test_messages_that_do_not_come_keep_no_mail_out(end: str) -> None:
+    clock = FakeClock()
+    house = House(server(maxpeerconnections=0), clock=clock)
+    async with open_house(house), visit(house) as last, AsyncExitStack() as clients:
+        for _ in range(FIRST):
+            client = await clients.enter_async_context(visit(house))
+            await client.say("EHLO client")
+            assert (await client.say("MAIL FROM:<>")).startswith("250 ")
+            if end:
+                await client.say(end)
+            else:
+                client.writer.transport.abort()
+        await last.say("EHLO client")
+        reply = asyncio.ensure_future(last.say("MAIL FROM:<>"))
+        for _ in range(8):
+            await clock.run_for(MOST_WAIT_MS // 8)
+        assert (await reply).startswith("250 ")
 
 
 async def test_a_door_refuses_more_than_can_be_committed_and_recovers() -> None:
