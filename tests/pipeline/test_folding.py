@@ -131,9 +131,39 @@ def test_a_migration_takes_the_acceptance_back(
     assert row["bounced"] == (accepts if _BOUNCED in life else 0)
 
 
+_DELIVERED = {"event": "delivered"}
+_REMOVED = {"event": "removed"}
+_RESTORED = {"event": "restored", "undone": "removed"}
+
+
+@pytest.mark.parametrize(
+    ("life", "outcome", "latency_ms"),
+    [
+        ((ACCEPTED, _REMOVED), "removed", 1000),
+        ((ACCEPTED, _REMOVED, _RESTORED), "queued", None),
+        ((ACCEPTED, _REMOVED, _RESTORED, _DELIVERED), "delivered", 3000),
+        ((ACCEPTED, _REMOVED, _RESTORED, _REMOVED), "removed", 3000),
+        ((ACCEPTED, _BOUNCED, _MIGRATED | {"undone": "bounced"}), "queued", None),
+        # The store that has it now may have taken it in before the other one lets it go.
+        ((ACCEPTED, _BOUNCED, ACCEPTED, _BOUNCED, _MIGRATED | {"undone": "bounced"}), "bounced", 3000),
+    ],
+)
+def test_an_end_that_is_taken_back_has_no_time(
+    life: tuple[dict[str, Any], ...], outcome: str, latency_ms: int | None
+) -> None:
+    each = of_events(events(*life))
+    whole = folded(each)
+    (row,) = whole.to_pylist()
+    ended = row["ended"] and row["ended"].timestamp() * 1000 - T0
+    assert (row["outcome"], ended, row["latency_ms"]) == (outcome, latency_ms, latency_ms)
+    for known in itertools.product((True, False), repeat=len(life)):
+        parts = [each.filter(pa.array(known)), each.filter(pa.array([not one for one in known]))]
+        states = [folded(part).select(STATE.names) for part in parts]
+        assert folded(pa.concat_tables(states)).equals(whole)
+
+
 _DOUBTED = {"event": "deferred", "possibly_delivered": True}
 _CRASHED = {"event": "outcome-unknown"}
-_DELIVERED = {"event": "delivered"}
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,9 @@ _PATIENCE = 60.0
 _KEPT = 100
 """Commits that stay in the log; the last one says all, the others are for people."""
 
-FORMAT = 2
-"""Counts up when rows come to mean something else. 1: recipients were identified by SPID and QID alone."""
+FORMAT = 3
+"""Counts up when rows come to mean something else. 1: recipients were identified by SPID and QID alone.
+2: those whose end was taken back were still `ended`."""
 
 MANY = 40
 
@@ -139,9 +140,8 @@ class Store:
             raise TablesOfAnotherFormat(f"{self.root}: the tables are of a newer mqcd (format {found})")
         if found < FORMAT:
             raise TablesOfAnotherFormat(
-                f"{self.root}: the tables are of an earlier mqcd (format {found}), which took recipients of"
-                " two nodes with the same SPID for one; move it away, and the next run makes them anew"
-                " of the event files that are kept"
+                f"{self.root}: the tables are of an earlier mqcd (format {found}), and mean something else;"
+                " move it away, and the next run makes them anew of the event files that are kept"
             )
         self._looked = True
         # What a newer mqcd added without another format does without being known.

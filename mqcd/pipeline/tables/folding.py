@@ -28,8 +28,8 @@ _COUNTS: dict[str, tuple[str, ...]] = {
     "unknowns": (Verb.OUTCOME_UNKNOWN,),
     "reports": (Verb.REPORTED, Verb.DISCARDED),
 }
-_LEAST = ("accepted", "first_attempt", "ended", "unknown_sequence", "doubt_sequence")
-_GREATEST = ("shard", "attempts", "last_event", "delivered_sequence")
+_LEAST = ("accepted", "first_attempt", "unknown_sequence", "doubt_sequence")
+_GREATEST = ("shard", "attempts", "last_end", "last_event", "delivered_sequence")
 _NEWEST: dict[str, tuple[str, ...]] = {
     "envelope_sequence": ("sender", "recipient", "domain", "size", "origin", "listener", "client", "user"),
     "last_sequence": (
@@ -49,7 +49,7 @@ _OTHER = {"shard": pa.int32(), "attempts": pa.int32(), "last": _TEXT}
 def _kind(name: str) -> pa.DataType:
     if name in _COUNTS or name.endswith("_sequence"):
         return _NUMBER
-    if name in ("accepted", "first_attempt", "ended", "last_event"):
+    if name in ("accepted", "first_attempt", "last_end", "last_event"):
         return _AT
     return _OTHER.get(name) or ARROW.field(name).type
 
@@ -80,6 +80,7 @@ RECIPIENT = pa.schema(
     [
         *STATE,
         ("outcome", _TEXT),
+        ("ended", _AT),
         ("hour", _AT),
         ("latency_ms", _NUMBER),
         ("duplicate", pa.bool_()),
@@ -120,7 +121,7 @@ def of_events(events: pa.Table) -> pa.Table:
     columns = {
         "accepted": when(accepted, at),
         "first_attempt": when(verb(Verb.ATTEMPTED), at),
-        "ended": when(verb(*ENDS), at),
+        "last_end": when(verb(*ENDS), at),
         "unknown_sequence": when(verb(Verb.OUTCOME_UNKNOWN), sequence),
         "doubt_sequence": when(pc.fill_null(selected["possibly_delivered"], False), sequence),
         "attempts": pc.fill_null(selected["attempt"], 0),
@@ -204,11 +205,13 @@ def _derived(rows: pa.Table) -> pa.Table:
     is_end = [pc.greater(rows[name], 0) for name in ENDS]
     delivered, bounced, expired, removed = is_end
     failed = pc.or_(bounced, expired)
-    accepted, ended = (rows[name].cast(_NUMBER) for name in ("accepted", "ended"))
+    ends = pc.or_(pc.or_(failed, delivered), removed)
+    # Of several ends the last one stands: an undo takes back an earlier one.
+    ended = pc.if_else(ends, rows["last_end"].cast(_NUMBER), None)
+    accepted = rows["accepted"].cast(_NUMBER)
     since = pc.coalesce(accepted, pc.multiply(made, 1000))
     # A report that fails is not reported (RFC 5321, 4.5.5).
     reported = pc.or_(pc.greater(rows["reports"], 0), pc.fill_null(pc.equal(rows["sender"], ""), False))
-    ends = pc.or_(pc.or_(failed, delivered), removed)
     waits = pc.or_(pc.invert(ends), pc.and_(failed, pc.invert(reported)))
     crashed, doubted = (
         pc.fill_null(pc.greater(rows["delivered_sequence"], rows[name]), False)
@@ -216,6 +219,7 @@ def _derived(rows: pa.Table) -> pa.Table:
     )
     columns = {
         "outcome": pc.case_when(pc.make_struct(*is_end), *ENDS, "queued"),
+        "ended": ended,
         "hour": pc.multiply(pc.divide(since, _HOUR_US), _HOUR_US).cast(_AT),
         "latency_ms": pc.subtract(pc.divide(ended, 1000), pc.divide(accepted, 1000)),
         "duplicate": crashed,

@@ -195,7 +195,7 @@ def _merge(known: pa.Table, base: Path, aged: date) -> dict[str, Any]:
 
 _DIVERSE = {
     "id", "spid", "at", "due", "sequence", "queued_ms", "attempt_ms", "raw", "accepted", "first_attempt",
-    "ended", "last_event", "delivered_sequence", "last_sequence", "latency_ms",
+    "ended", "last_end", "last_event", "delivered_sequence", "last_sequence", "latency_ms",
 }  # fmt: skip
 """Columns of which a dictionary would soon be full."""
 
