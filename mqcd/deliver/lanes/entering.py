@@ -179,8 +179,10 @@ class Entering:
         return Give(recipients=job.recipients, after=after, why=why, lane=lane)
 
     def _line_up(self, lane: Lane, job: Job, now: int) -> None:
-        """Its recipient goes to the job of its message that has room, else in this one to its turn."""
-        queue, most, [recipient] = lane.queue, self._bounds.maxrecips, job.recipients
+        """Its recipient goes to the job of its message that has room, else in this one to its turn. A job has
+        room for any number where `maxrecips` is 0: no more than `queuecache` are there."""
+        queue, [recipient] = lane.queue, job.recipients
+        most = self._bounds.maxrecips or self._bounds.queuecache
         several = recipient.envelope.spid & 1
         if several and queue.join(recipient, job.hop, most):
             return

@@ -142,7 +142,22 @@ def _order(job: Job) -> tuple[int, int]:
 @dataclass(slots=True, eq=False)
 class JobQueue:
     """The waiting jobs of a lane, and how many recipients they have. Each limit on a job counts its
-    recipients while they wait: `Limit.held` is changed here alone."""
+    recipients while they wait: `Limit.held` is changed here alone.
+
+    | | `waiting` | `few`, `Limit.held` | `aside` | `_joinable` | `turns` |
+    |---|---|---|---|---|---|
+    | `append` | + | + | | open, if it may be joined | |
+    | `join` | + | + | | closed once full | |
+    | `split_first` | | | | | |
+    | `take` | - | - | | closed | served |
+    | `put_back` | + | + | | | |
+    | `step_aside` | - | | + | closed | |
+    | `come_back` | + | | - | | |
+    | `cut`, `keep_one`: each job that goes | - | - | | closed | given back |
+    | `keep_one`: the first, of one recipient now | - | - | | closed | |
+    | `cull` | - | - | | closed, if no recipient is left | given back, likewise |
+    | `bind`, `bind_senders` | | from the old limits to the new | | | |
+    """
 
     jobs: Rows = field(default_factory=Rows)
     """Only read elsewhere."""
@@ -162,7 +177,8 @@ class JobQueue:
     """By SPID: the job that takes further recipients of that message."""
 
     def join(self, recipient: Recipient, hop: Hop, most: int) -> bool:
-        """Add a recipient to the job of its message, if one waits that has room and the same policy."""
+        """Add a recipient to the job of its message, if one waits that has room and the same policy; it
+        is full with `most` recipients."""
         job = self._joinable.get(recipient.envelope.spid)
         # One policy and one site make one transaction, also for several domains.
         if job is None or job.hop.policy is not hop.policy:
@@ -180,9 +196,7 @@ class JobQueue:
         self.jobs.append(job, job.envelope.priority)
         if joinable:
             self._joinable[job.envelope.spid] = job
-        self.waiting += len(job.recipients)
-        if job.few or job.limit or self.limits:
-            self._hold(job, len(job.recipients))
+        self.count(job, len(job.recipients))
 
     def put_back(self, job: Job) -> None:
         """A job that was started and not tried, before the others of its priority."""
@@ -195,9 +209,7 @@ class JobQueue:
         self.turns.served(job.order[0])
         if self._joinable:
             self._close(job)
-        self.waiting -= len(job.recipients)
-        if job.few or job.limit or self.limits:
-            self._hold(job, -len(job.recipients))
+        self.count(job, -len(job.recipients))
         return job
 
     def split_first(self, size: int) -> Job:
@@ -282,17 +294,13 @@ class JobQueue:
                 job.limit.held += len(job.recipients)
 
     def count(self, job: Job, recipients: int) -> None:
-        """Adjust the count of waiting recipients of a job."""
+        """Adjust the count of waiting recipients of a job, and what else counts them."""
         self.waiting += recipients
-        if job.few or job.limit or self.limits:
-            self._hold(job, recipients)
-
-    def _hold(self, job: Job, recipients: int) -> None:
-        """Adjust what else counts them, which is nothing for most jobs."""
         if job.few:
             self.few += recipients
-        for limit in self.limits_of(job):
-            limit.held += recipients
+        if job.limit or self.limits:
+            for limit in self.limits_of(job):
+                limit.held += recipients
 
     def _put_first(self, job: Job) -> None:
         """A job that was taken, before the others of its priority."""

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from mqcd.config.settings import Rate, TlsPolicy
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.queueing.schedule import RetrySchedule
@@ -158,13 +160,14 @@ def test_a_policy_change_splits_a_job() -> None:
     assert [(len(job.recipients), job.hop.policy.connections) for job in jobs] == [(2, 20), (1, 7)]
 
 
-def test_recipients_of_one_message_share_a_job_up_to_maxrecips() -> None:
-    lanes = table(maxrecips=2)
+@pytest.mark.parametrize(("most", "jobs"), [(1, [1, 1, 1, 1, 1]), (2, [2, 2, 1]), (0, [5])])
+def test_recipients_of_one_message_share_a_job_up_to_maxrecips(most: int, jobs: list[int]) -> None:
+    lanes = table(maxrecips=most)
     envelope = Envelope(spid=3, sender="", received=0)
     for qid in range(1, 6):
         recipient = Recipient(envelope=envelope, size=1, qid=qid, address=f"r{qid}@a.example")
         lanes.entering.add(recipient, "a.example", PLACES["a"], 0)
-    assert [len(start.job.recipients) for start in lanes.dispatch(0)] == [2, 2, 1]
+    assert [len(start.job.recipients) for start in lanes.dispatch(0)] == jobs
 
 
 def test_idle_connections_are_used_before_new_ones() -> None:
