@@ -29,6 +29,9 @@ One thread, the committer, writes and syncs; everything else happens on the even
 Breaks: the journal is BROKEN (`break_off`), so that no stop and no evacuation commits what memory holds;
 durable frames that are not placed fail with Unplaced, waiting ones with StoreUnavailable. The loop reports
 it. An evacuation that memory cannot follow breaks the journal, too.
+
+Each of these callbacks may append: such frames wait for the next group, after a failure for the retry, and
+fail at once where the journal has ended. None may wait, or be called twice for a frame.
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ class State(Enum):
     IDLE = auto()
     """None waits."""
     DUE = auto()
-    """A turn is due that writes the waiting frames: the next of the loop, or a later one after a failure."""
+    """One turn is due that writes the waiting frames: once the loop brings no more, or after a pause, if the
+    last group failed."""
     WRITING = auto()
     """A group is with the committer; others wait."""
     BROKEN = auto()
@@ -91,7 +95,9 @@ class Event(Enum):
     WRITE = auto()
     """The turn has come, and a group goes to the committer."""
     DONE = auto()
-    """It is durable, or has failed."""
+    """It is durable."""
+    FAIL = auto()
+    """It has failed, and is written again later."""
     BREAK = auto()
     STOP = auto()
 
@@ -99,10 +105,11 @@ class Event(Enum):
 
 
 TABLE: Mapping[Event, Mapping[State, State]] = {
-    Event.SCHEDULE: {State.IDLE: State.DUE, State.DUE: State.DUE},
+    Event.SCHEDULE: {State.IDLE: State.DUE},
     Event.EMPTY: {State.DUE: State.IDLE},
     Event.WRITE: {State.DUE: State.WRITING},
     Event.DONE: {State.WRITING: State.IDLE, State.BROKEN: State.BROKEN, State.CLOSED: State.CLOSED},
+    Event.FAIL: {State.WRITING: State.DUE, State.BROKEN: State.BROKEN, State.CLOSED: State.CLOSED},
     Event.BREAK: {**dict.fromkeys(State, State.BROKEN), State.CLOSED: State.CLOSED},
     Event.STOP: dict.fromkeys(State, State.CLOSED),
 }
@@ -217,8 +224,7 @@ class Journal:
         if self.trouble.failures and self.trouble.refuses(item):
             return future
         self._pending.append(item)
-        if self._state is _IDLE:
-            self._schedule()
+        self._schedule()
         return future
 
     def seal(self) -> None:
@@ -246,8 +252,10 @@ class Journal:
         self._changed.set()
 
     def _schedule(self) -> None:
-        self._on(Event.SCHEDULE)
-        self._loop.call_soon(self._gather, 0, _MOST_TURNS)
+        """Write what waits soon, unless that is due already, or follows the group under way."""
+        if self._state is _IDLE:
+            self._on(Event.SCHEDULE)
+            self._loop.call_soon(self._gather, 0, _MOST_TURNS)
 
     def _gather(self, before: int, turns: int) -> None:
         """Write what waits, unless the last turn of the loop has brought more than the `before` frames."""
@@ -258,7 +266,8 @@ class Journal:
             self._flush()
 
     def _flush(self) -> None:
-        if self._state is not _DUE:
+        """The turn that is due, if nothing has ended the journal meanwhile."""
+        if self._state in ENDED:
             return
         try:
             group = self._next_group()
@@ -279,10 +288,11 @@ class Journal:
         write = Write(segment, fresh, recycled, self.capacity, group.buffers, group.start, group.end)
 
         def done(error: OSError | None) -> None:
-            self._on(Event.DONE)
             if error is None:
+                self._on(Event.DONE)
                 self._committed(group, self._clock.micros() - begun, fresh)
             else:
+                self._on(Event.FAIL)
                 self._failed(group, error)
 
         self._committer.submit(write, done)
@@ -365,7 +375,6 @@ class Journal:
             self.break_off()
             raise
         if not ended:
-            self._on(Event.SCHEDULE)
             self._retry = self._loop.create_task(self._flush_after(self.trouble.retry_ms))
 
     async def _flush_after(self, ms: int) -> None:

@@ -24,7 +24,8 @@ The session ends in one of these ways; `end` and `connection_lost` alone end its
 | `cut`: the client does not read, the filter hangs, the door stops | no more | is cancelled |
 | a fault: an unexpected exception | one more | |
 
-`pause_writing` and `resume_writing` alone change the link besides. The states of the dialogue are in
+`pause_writing` and `resume_writing` alone change the link besides. When the client owes something, which
+bounds how long the session waits, says the table of `wire`. The states of the dialogue are in
 `esmtp.states`. `Door` checks the deadlines of all sessions at intervals.
 
 Settings read: timeout, bare_newline, delay_greet.
@@ -175,7 +176,7 @@ class Session(asyncio.Protocol):
         self._dialogue.secured(tls_channel(self._host.tls, self.transport))
         if self._filter is not None:
             self._filter.secured(self.transport)
-        self.wire.owing_since = 0
+        self.wire.owes_nothing()
         if first:
             self._greet()
         else:
@@ -217,7 +218,7 @@ class Session(asyncio.Protocol):
         """It reads again."""
         self.link = after(self.link, Event.DRAINED)
         if self.link not in OVER:
-            self.wire.owing_since = 0
+            self.wire.owes_nothing()
             self.wire.wake()
             self._pump()
 

@@ -9,6 +9,17 @@
 The session begins them, one at a time (`work`), and meanwhile feeds the wire, but answers nothing itself. The
 replies are written once the task has ended, or waits for the client's next command.
 
+A message in two chunks, and one that RSET ends: `content` runs all the time, and `dialogue.chunk`, which the
+dialogue alone sets, is the last one announced.
+
+| client | dialogue | `content` |
+|---|---|---|
+| BDAT 5 | CONTENT | begins: `take_message` reads the chunk from its source |
+| 5 octets | CHUNKS | the source wants more: `_next_chunk` gives the 250 (`chunk_taken`), waits for a line |
+| BDAT 3 LAST | CONTENT | `command` answers nothing; the chunk goes to the source |
+| 3 octets | READY | the source is done: commit, `sent`, the 250 |
+| or RSET instead of BDAT | READY | `command` answers it; no chunk is announced, so Abandoned ends it |
+
 A task raises ConnectFailed and Interrupted where the wire has failed, CancelledError where the session is
 cut; anything else is a fault. What becomes of the session then, and after each reply, `session` decides: a
 task knows of it what `Replying` has.

@@ -9,7 +9,18 @@
   the client's leaving (ConnectFailed), by a timeout, by a stop (Interrupted). Work that is not waiting
   for the client, such as a commit, is not disturbed.
 * `begin` and `is_slow` measure how long one message's octets were waited for.
-* `owing_since` is the time since which the client owes a line, or the next chunk.
+* `owing_since` is the time since which the client owes a line, or the next chunk. The server's own time does
+  not count, such as a commit's or a delay's:
+
+  | | by |
+  |---|---|
+  | the client owes, if it did not: `owe` | the greeting is written, or TLS begins or has begun |
+  | | all that came is answered, and no task runs |
+  | | a task waits for octets (`wait`) |
+  | | it does not read its replies, or is to close the connection |
+  | it owes nothing: `owes_nothing` | a line or content is read |
+  | | TLS has begun |
+  | | it reads its replies again |
 """
 
 from __future__ import annotations
@@ -222,6 +233,10 @@ class Wire:
         """Start waiting for the client, unless that has begun already."""
         if not self.owing_since:
             self.owing_since = self._clock.monotonic() or 1
+
+    def owes_nothing(self) -> None:
+        """The client has sent what the server waited for."""
+        self.owing_since = 0
 
     def spend(self, time: int) -> None:
         """Count `time` ms as waited for this message."""

@@ -304,6 +304,22 @@ async def test_while_it_fails_only_what_has_happened_waits(bench: Bench) -> None
     assert bench.recovered() == [b"%d" % kind for kind in (Kind.SETTLE, Kind.PARK, Kind.REPORT)]
 
 
+async def test_what_a_failed_frame_leads_to_waits_for_the_next_try(bench: Bench) -> None:
+    bench.disk.fail("datasync", times=None)
+    later: list[asyncio.Future[None]] = []
+    wish = bench.journal.append(
+        Kind.TAKE, [b"wish"], 1, 5, lambda *_: None, lambda: later.append(bench.append(b"happened"))
+    )
+    assert isinstance((await outcomes([wish]))[0], StoreUnavailable)
+    bench.disk.mend()
+    await turns(20)
+    await bench.journal.quiet()
+    assert (len(later), later[0].done()) == (1, False)
+    await bench.clock.run_for(1000)
+    await asyncio.wait_for(later[0], 60)
+    assert bench.recovered() == [b"happened"]
+
+
 async def test_a_disk_that_fails_is_tried_every_ten_seconds(bench: Bench) -> None:
     bench.disk.fail("datasync", times=None)
     verdict = bench.append(b"verdict")

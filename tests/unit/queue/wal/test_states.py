@@ -22,8 +22,9 @@ def test_an_end_of_writing_is_final() -> None:
     steps = [step for row in group_commit.TABLE.values() for step in row.items()]
     assert [before for before, following in steps if before in ended and following not in ended] == []
     after_close = {each for each in event if state.CLOSED in group_commit.TABLE[each]}
-    assert after_close == {event.DONE, event.BREAK, event.STOP}
-    assert group_commit.TABLE[event.DONE].keys() == {state.WRITING, *ended}
+    assert after_close == {event.DONE, event.FAIL, event.BREAK, event.STOP}
+    for end in (event.DONE, event.FAIL):
+        assert group_commit.TABLE[end].keys() == {state.WRITING, *ended}
 
 
 def test_each_state_of_an_entry_is_reached_and_left_unless_it_is_an_end() -> None:
