@@ -11,10 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from mqcd.config.blocks import default_of
 from mqcd.config.checks.faults import Faults
 from mqcd.config.checks.feeds import feeds
-from mqcd.config.checks.listeners import lmtp_of_listeners, odmr_of_listeners, tls_of_listeners, tls_of_relays
+from mqcd.config.checks.listeners import (
+    greylists_of_listeners,
+    lmtp_of_listeners,
+    logins_of_listeners,
+    odmr_of_listeners,
+    tls_of_listeners,
+    tls_of_relays,
+)
 from mqcd.config.checks.page import page, with_page
 from mqcd.config.checks.rules import reply_rules
 from mqcd.config.kinds.overriding import given as given_in
@@ -29,7 +35,6 @@ from mqcd.config.settings import (
     QuotaBy,
     RelaySettings,
     ReportSettings,
-    ServerSettings,
     Settings,
     TenantBy,
 )
@@ -362,20 +367,6 @@ def _logins(settings: Settings) -> Remarks:
             yield f"{at}/password", "must be given where auth is enabled, as text or by its file"
 
 
-def _users(settings: Settings) -> Remarks:
-    for index, listener in enumerate(settings.submit.listeners, start=1):
-        server, at = listener.server, f"{_LISTENER}[{index}]/server"
-        usual = default_of(ServerSettings, "authtypes")
-        if server.users is not None:
-            if server.authtypes_mandatory and not server.authtypes:
-                yield f"{at}/authtypes", "names no mechanism, but a login is mandatory"
-            continue
-        if server.authtypes_mandatory or server.authtypes not in (usual, ()):
-            yield f"{at}/users@file", "must be given where authtypes is: `mqcd user` makes the file"
-        if server.senders:
-            yield f"{at}/users@file", "must be given where senders is: `mqcd user` makes the file"
-
-
 def _quotas(settings: Settings) -> Remarks:
     for index, listener in enumerate(settings.submit.listeners, start=1):
         server, at = listener.server, f"{_LISTENER}[{index}]/server"
@@ -410,7 +401,8 @@ _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     _store,
     _shards,
     _logins,
-    _users,
+    logins_of_listeners,
+    greylists_of_listeners,
     _quotas,
     tls_of_relays,
     tls_of_listeners,

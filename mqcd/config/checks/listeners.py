@@ -1,20 +1,26 @@
-"""Contradictions in settings of listeners (TLS, LMTP, ODMR) and of TLS to relays. Pure: each is a path and a
-text."""
+"""Contradictions in settings of listeners (TLS, logins, greylisting, LMTP, ODMR) and of TLS to relays. Pure:
+each is a path and a text."""
 
+import dataclasses
 from collections.abc import Iterator
 
+from mqcd.config.blocks import default_of
+from mqcd.config.kinds.fields import Duration
 from mqcd.config.kinds.overriding import given
 from mqcd.config.settings import (
     AuthType,
     ListenerProtocol,
+    ListenerSettings,
     ListenerSslSettings,
     Mechanism,
     NetworkSettings,
+    ServerSettings,
     Settings,
 )
 
 Remarks = Iterator[tuple[str, str]]
 
+_LISTENER = "mta/submit/listeners/listener"
 _SMTP_PORT = 25
 
 
@@ -36,7 +42,8 @@ def tls_of_relays(settings: Settings) -> Remarks:
 def tls_of_listeners(settings: Settings) -> Remarks:
     """TLS with clients."""
     for index, listener in enumerate(settings.submit.listeners, start=1):
-        ssl, at = listener.ssl, f"mta/submit/listeners/listener[{index}]/ssl"
+        ssl, here = listener.ssl, f"{_LISTENER}[{index}]"
+        at = f"{here}/ssl"
         if ssl.certfile and ssl.latent is None:
             yield f"{at}@latent", "must be given: Y for STARTTLS, N where connections begin with TLS"
         # Optional TLS alone restricts nothing: `doubts` names it.
@@ -45,11 +52,50 @@ def tls_of_listeners(settings: Settings) -> Remarks:
         elif ssl.keyfile and len(ssl.keyfile) != len(ssl.certfile):
             text = f"{len(ssl.keyfile)} keys for {len(ssl.certfile)} certificates: name one for each, or none"
             yield f"{at}@keyfile", text
-        if AuthType.EXTERNAL in listener.server.authtypes and ssl.trust is None:
+        external = any(AuthType.EXTERNAL in server.authtypes for _, server in _served(listener, here))
+        if external and ssl.trust is None:
             yield (
                 f"{at}@trust",
                 "must be given where authtypes has external: what signs clients' certificates",
             )
+
+
+def _served(listener: ListenerSettings, at: str, *named: str) -> Iterator[tuple[str, ServerSettings]]:
+    """How all clients of the listener at `at` are served, and those of each network that states one of the
+    `named` settings (none: of each network); with the path of where that is stated."""
+    yield f"{at}/server", listener.server
+    for number, network in enumerate(listener.server.remotenets, start=1):
+        own = given(network, NetworkSettings)
+        if not named or not own.keys().isdisjoint(named):
+            path = f"{at}/server/remotenets/remotenet[{number}]"
+            yield path, dataclasses.replace(listener.server, **own)
+
+
+def logins_of_listeners(settings: Settings) -> Remarks:
+    """Logins that nobody could make."""
+    usual = default_of(ServerSettings, "authtypes")
+    for index, listener in enumerate(settings.submit.listeners, start=1):
+        at, users = f"{_LISTENER}[{index}]", listener.server.users
+        if users is None and listener.server.senders:
+            yield f"{at}/server/users@file", "must be given where senders is: `mqcd user` makes the file"
+        for path, server in _served(listener, at, "authtypes", "authtypes_mandatory"):
+            wanted = server.authtypes_mandatory or server.authtypes not in (usual, ())
+            if users is None and wanted and server is listener.server:
+                yield f"{path}/users@file", "must be given where authtypes is: `mqcd user` makes the file"
+            elif users is None and wanted:
+                yield f"{path}/authtypes", "needs users@file of the listener: `mqcd user` makes the file"
+            elif server.authtypes_mandatory and not server.authtypes:
+                yield f"{path}/authtypes", "names no mechanism, but a login is mandatory"
+
+
+def greylists_of_listeners(settings: Settings) -> Remarks:
+    """Greylisting that mail never passes."""
+    named = "greylist", "greylist_delay", "greylist_window"
+    for index, listener in enumerate(settings.submit.listeners, start=1):
+        for path, server in _served(listener, f"{_LISTENER}[{index}]", *named):
+            if server.greylist and server.greylist_window <= server.greylist_delay:
+                delay = Duration().show(server.greylist_delay)
+                yield f"{path}/greylist@window", f"must be longer than the delay, {delay}: no mail would pass"
 
 
 def lmtp_of_listeners(settings: Settings) -> Remarks:
@@ -57,11 +103,10 @@ def lmtp_of_listeners(settings: Settings) -> Remarks:
     for index, listener in enumerate(settings.submit.listeners, start=1):
         if listener.protocol is not ListenerProtocol.LMTP:
             continue
-        server, at = listener.server, f"mta/submit/listeners/listener[{index}]"
+        at = f"{_LISTENER}[{index}]"
         if listener.port == _SMTP_PORT:
             yield f"{at}@port", "LMTP must not be spoken on port 25 (RFC 2033, 5): choose another, such as 24"
-        networks = [given(each, NetworkSettings).get("filter", "") for each in server.remotenets]
-        if any((server.filter, *networks)):
+        if any(server.filter for _, server in _served(listener, at)):
             # A filter may change the recipients, and the client counts replies.
             yield f"{at}/server/filter@class", "a listener that speaks LMTP takes no filter"
 
@@ -71,7 +116,7 @@ def odmr_of_listeners(settings: Settings) -> Remarks:
     for index, listener in enumerate(settings.submit.listeners, start=1):
         if listener.protocol is not ListenerProtocol.ODMR:
             continue
-        at = f"mta/submit/listeners/listener[{index}]"
+        at = f"{_LISTENER}[{index}]"
         if listener.server.users is None:
             yield (
                 f"{at}/server/users@file",

@@ -117,7 +117,7 @@ def test_what_has_no_effect_is_one_warning(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "attributes", "refused"),
     [
-        ("mta/submit/listeners/listener/server/remotenets/remotenet/authtypes", ' mandatory="Y"', False),
+        ("mta/submit/listeners/listener/server/remotenets/remotenet/authtypes", ' mandatory="Y"', True),
         ("mta/submit/listeners/listener/server/blacklist", "", False),
         ("mta/submit/listeners/listener/server/validate_helo", ' fqdn="Y"', False),
     ],
