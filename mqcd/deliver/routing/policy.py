@@ -234,10 +234,11 @@ class Policies:
         kept = self._slowed.get((rule.id, id(policy)))
         if kept is not None and kept[0] is policy:
             return kept[1]
-        limited = _divided(replace(policy, connections=rule.connections, shared=0), self._processes)
-        fewer = bool(rule.connections) and not 0 < policy.connections <= limited.connections
-        if not fewer:
-            limited = policy
+        limited = policy
+        if rule.connections:
+            least = _divided(replace(policy, connections=rule.connections, shared=0), self._processes)
+            if not 0 < self._together(policy) <= self._together(least):
+                limited = least
         rates = [rate for rate in (policy.rate, _rate(rule)) if rate]
         lowest = min(rates, key=lambda rate: rate.count / rate.per, default=None)
         made = replace(limited, rate=lowest, rule=rule.id)
@@ -245,6 +246,10 @@ class Policies:
             self._slowed.clear()
         self._slowed[rule.id, id(policy)] = policy, made
         return made
+
+    def _together(self, policy: Policy) -> int:
+        """The connections of all processes at once; 0 = no limit."""
+        return policy.shared or policy.connections * self._processes
 
 
 def _rate(rule: StandingRule) -> Rate | None:

@@ -16,6 +16,8 @@ from mqcd.config.settings import (
 from mqcd.core.address import fits_name, sent_by
 from mqcd.core.model import Envelope
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.selecting.rules import RuleAction, StandingRule
+from mqcd.core.selecting.where import parse_where
 from mqcd.deliver.routing.policy import Policies, hop, sources_for
 from mqcd.deliver.routing.routing import Destination
 
@@ -227,3 +229,15 @@ def test_connections_are_divided_and_rates_shared(most: int, own: int, shared: i
     assert policy.rate == Rate(count=10, per=1000)
     whole = Policies(settings, SCHEDULE).policy("", "d.example", ["mx.d.example"])
     assert (whole.connections, whole.shared, whole.rate) == (most, 0, destination.rate)
+
+
+@pytest.mark.parametrize(
+    ("most", "rule", "own", "shared"),
+    [(4, 1, 1, 1), (3, 2, 1, 2), (20, 8, 2, 0), (7, 5, 1, 0), (2, 3, 1, 2), (4, 0, 1, 0), (0, 3, 1, 3)],
+)
+def test_a_rule_slows_what_the_shards_have_together(most: int, rule: int, own: int, shared: int) -> None:
+    policies = Policies(DeliverSettings(maxserverconnections=most), SCHEDULE, processes=4)
+    where = parse_where("domain = d.example", 0, live=True)
+    slow = StandingRule(id="slow-1", action=RuleAction.SLOW, where=where, at=0, by="", connections=rule)
+    made = policies.slowed(policies.policy("", "d.example", ["mx.d.example"]), slow)
+    assert (made.connections, made.shared) == (own, shared)
