@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from typing import Self
 
 PLACES = 1 << 14
+_MOST = (1 << 64) - 1
+"""The largest number; what would be more is that."""
 _NEAR = 16
 """Places that one name may take."""
 _OCTETS = 16
@@ -63,7 +65,7 @@ class UsedRates:
             at = self._find(key, now)
             if numbers[at + 1] <= now:
                 numbers[at] = key
-            numbers[at + 1] = max(numbers[at + 1], now) + ns
+            numbers[at + 1] = min(max(numbers[at + 1], now) + ns, _MOST)
         finally:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1)
 

@@ -33,6 +33,15 @@ def test_what_one_has_used_all_see(fd: int) -> None:
     assert other.ahead("lane a", 0) == 21 * S
 
 
+def test_more_than_a_number_can_say_is_the_largest(fd: int) -> None:
+    used = UsedRates(fd)
+    used.use("lane a", (1 << 64) + S, 10 * S)
+    used.use("lane a", S, 10 * S)
+    assert used.ahead("lane a", 0) == (1 << 64) - 1
+    used.give_back("lane a", (1 << 64) + S)
+    assert used.ahead("lane a", 0) == 0
+
+
 def test_many_names_have_numbers_of_their_own(fd: int) -> None:
     used = UsedRates(fd)
     for number in range(2000):
