@@ -58,7 +58,7 @@ class Doors:
         self._owning: Owning | None = None
         if role is not None and isinstance(store, ClusterStore):
             self.taker = self._owned = Owned(store, role.shard, role.owners)
-            if role.shard < len(role.owners):
+            if role.listens:
                 self._owning = Owning(store, role.owners[role.shard])
         self._greylist = Greylist(settings.submit.greylist, clock)
         tokens = None if role is None else role.tokens

@@ -62,7 +62,8 @@ class Ports:
         Raises ConfigError.
         """
         if self._role is not None:
-            for door, sockets in zip(self._doors, self._role.sockets, strict=False):
+            listening = self._role.sockets if self._role.listens else [()] * len(self._doors)
+            for door, sockets in zip(self._doors, listening, strict=False):
                 door.adopt(sockets)
             return
         ops = self._settings.ops
@@ -86,8 +87,9 @@ class Ports:
             door.close_door(_STARTING)
             with at:
                 await door.start()
-            listener = door.settings
-            self._log_event("listening", name=listener.name, address=listener.interface, port=door.port)
+            if self._role is None or self._role.listens:
+                listener = door.settings
+                self._log_event("listening", name=listener.name, address=listener.interface, port=door.port)
         if self._role is None:
             self._log_event("listening", name="ops", address=ops.interface, port=self.ops_port)
 

@@ -303,6 +303,10 @@ def test_fewer_shards_empty_the_others(make_server: MakeServer, make_receiver: M
     poll(lambda: server.control.post("/v1/batch", ask, 30)[0] == 200 or None, "a retry of all")
     for recipient in load.acknowledged.all():
         later.to(recipient)
+    with ExitStack() as stack:
+        for _ in range(12):
+            client = stack.enter_context(smtplib.SMTP("127.0.0.1", server.port, timeout=DEADLINE))
+            assert client.noop()[0] == 250, "a connection was passed to a shard that takes no mail"
     ledger = stopped(server)
     assert ledger.unfinished() == set()
     assert [line.get("shard") for line in server.seen("listening") if line["name"] == "in"] == [0]

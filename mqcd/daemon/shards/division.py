@@ -55,7 +55,7 @@ def control_path(path: Path, shard: int) -> Path:
 
 def settings_of(settings: Settings, shard: int, of: int) -> Settings:
     """The settings of the server process of one shard of several."""
-    queue, deliver, submit = settings.queue, settings.deliver, settings.submit
+    queue, deliver = settings.queue, settings.deliver
     roots = own_roots(settings, shard)
     return replace(
         settings,
@@ -67,7 +67,6 @@ def settings_of(settings: Settings, shard: int, of: int) -> Settings:
                 queue.spool, rootpath=roots.spool, maxspidcache=_share(queue.spool.maxspidcache, of)
             ),
         ),
-        submit=submit if shard < of else replace(submit, listeners=()),
         deliver=replace(
             deliver,
             queuecache=_share(deliver.queuecache, of),

@@ -40,9 +40,14 @@ class Role:
     ready: Callable[[], None]
     """Called once mail is accepted."""
 
+    @property
+    def listens(self) -> bool:
+        """Whether it takes mail; else it has mail from a time with more shards, and only delivers."""
+        return self.shard < len(self.owners)
+
     def balance(self, refusing: Callable[[], str | None]) -> Balance:
         """Its part of the balance of connections."""
-        return Balance(self.boxes, self.shard, refusing)
+        return Balance(self.boxes, self.shard, refusing if self.listens else lambda: "takes no mail")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ def listener_of(local: LocalSettings, announcehost: str) -> ListenerSettings:
         filter_options=local.filter_options,
         senders=local.senders,
         submission=True,
+        # The longest time that a listener holds mail counts as a delay (ADR 31): by default there is none.
+        ext_futurerelease=False,
     )
     return ListenerSettings(name=LOCAL, interface="", port=0, server=server)
 

@@ -16,6 +16,7 @@ import pytest
 from mqcd.core.events import Verb
 from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.eventlog.retention import Retention
+from mqcd.submit.policy.local import listener_of
 from tests.unit.daemon.support import running, settings_of, write_conf
 
 
@@ -55,6 +56,14 @@ def test_event_files_are_kept_as_long_as_the_settings_say(tmp_path: Path) -> Non
     assert options_of(settings, schedule_of(settings)).retention == Retention(
         maxage=2 * 86_400_000, maxsize=3 << 20
     )
+
+
+def test_no_door_holds_mail_for_longer_than_the_queue(tmp_path: Path) -> None:
+    settings = settings_of(write_conf(tmp_path))
+    longest = schedule_of(settings).longest
+    programs = listener_of(settings.submit.local, "mx.example.org")
+    doors = [each.server for each in (*settings.submit.listeners, programs)]
+    assert [each for each in doors if each.offers_hold and each.hold_max > longest] == []
 
 
 async def test_operators_are_answered_under_known_names_alone(tmp_path: Path) -> None:
