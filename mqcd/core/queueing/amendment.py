@@ -114,7 +114,8 @@ def _changes(recipient: Recipient, batch: Batch) -> dict[str, Any]:
             # What is due already keeps its place.
             return {"due": min(recipient.due, batch.until)}
         case Action.REDIRECT if "@" in batch.target:
-            return {"address": batch.target}
+            # A next hop that was chosen before is one for the old address.
+            return {"address": batch.target, "route": ""}
         case Action.REDIRECT:
             return {"route": batch.target}
         case Action.BOUNCE | Action.REMOVE if batch.report:

@@ -54,8 +54,8 @@ from mqcd.daemon.control.actions.orders import (
     parse_order,
     path_of,
     record,
+    sought,
     take_dry_run,
-    widest,
 )
 from mqcd.daemon.control.api.binding import Given, Missing
 from mqcd.daemon.control.resolving import Resolve, as_it_is
@@ -202,7 +202,7 @@ class Batches:
         """What a batch would change. Raises DecodeError, StoreUnavailable."""
         order = await self._resolved(order)
         outcome = Outcome(order=order, done=True)
-        selection = widest(order)
+        selection = sought(order, self._outcomes)
         async for each in self._store.scan(replace(selection, limit=None)):
             if selection.limit is not None and outcome.changed >= selection.limit:
                 break
@@ -308,7 +308,7 @@ class Batches:
 
     async def _carry_out(self, outcome: Outcome) -> None:
         order, batch = outcome.order, outcome.order.batch
-        selection = widest(order)
+        selection = sought(order, self._outcomes)
         if outcome.resumed:
             outcome.changed = await self._changed_before(batch)
             outcome.resumed = False

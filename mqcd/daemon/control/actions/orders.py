@@ -196,15 +196,6 @@ def name_of(action: str, at: int) -> str:
     return f"{action}-{at:X}-{secrets.token_hex(2)}"
 
 
-def widest(order: Order) -> Selection:
-    """The selection that an undo has to look through: what its batch's name says of it."""
-    if order.batch.action is not Action.UNDO:
-        return order.effective
-    action = order.batch.target.partition("-")[0]
-    area = _AREA_UNDONE.get(Action(action)) if action in [each.value for each in Action] else None
-    return replace(order.effective, area=area)
-
-
 @dataclass(slots=True)
 class Outcome:
     """How far a batch is."""
@@ -255,6 +246,14 @@ class Outcome:
             and (not until or until > now),
             "undo_until": format_time(until) if until else None,
         }
+
+
+def sought(order: Order, known: Mapping[str, Outcome]) -> Selection:
+    """What a batch looks through. An undo of a known batch need not look everywhere; a name says nothing."""
+    selection, batch = order.effective, order.batch
+    if batch.action is not Action.UNDO or batch.target not in known or selection.area is not None:
+        return selection
+    return replace(selection, area=_AREA_UNDONE.get(known[batch.target].order.batch.action))
 
 
 Found = tuple[Path, Order, Mapping[str, Any]]

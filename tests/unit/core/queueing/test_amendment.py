@@ -77,6 +77,13 @@ def test_an_undo_looks_through_later_retries(action: Action, area: Area, due: in
     assert not applies(amended(changed, batch(Action.REDIRECT, id="redirect-2")), undo)
 
 
+def test_a_new_address_takes_its_own_route() -> None:
+    each = recipient(area=Area.DEFERRED, route="relay.example:25")
+    changed = amended(each, batch(Action.REDIRECT, target="b@new.example"))
+    assert (changed.address, changed.route, changed.lane_key) == ("b@new.example", "", "new.example")
+    assert amended(changed, batch(Action.UNDO, id="undo-1", target="redirect-1")) == each
+
+
 @given(recipients)
 def test_what_came_later_is_left_alone(each: Recipient) -> None:
     each = replace(each, area=Area.DEFERRED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -279,6 +280,28 @@ async def test_what_is_undone_is_not_listed_as_if_it_could_be(rig: Rig) -> None:
         await rig.asked(action="undo", target=held, selection=selection)
         await rig.done(lambda: bool(rig.events))
         assert [each["undo"] for each in rig.every() if each["batch"] == held] == [left]
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_undo_does_not_believe_a_name(rig: Rig, known: bool) -> None:
+    await rig.asked(action="redirect", target="relay.example", id="hold-1")
+    await rig.done(lambda: bool(rig.events))
+    if not known:
+        shutil.rmtree(rig.path / "ended")
+        rig.batches = rig.made()
+    counted = await rig.asked(action="undo", target="hold-1", dry_run=True)
+    assert json.loads(counted.body)["changed"] == 4
+    await rig.asked(action="undo", target="hold-1")
+    await rig.done(lambda: len(rig.events) == 2)
+    assert rig.observer.count(Verb.RESTORED) == 4
+
+
+async def test_an_undo_keeps_to_the_area_that_it_is_given(rig: Rig) -> None:
+    held = json.loads((await rig.asked(action="hold")).body)["batch"]
+    await rig.done(lambda: bool(rig.events))
+    for area, changed in (("incoming", 0), ("held", 4)):
+        said = await rig.asked(action="undo", target=held, selection={"area": area}, dry_run=True)
+        assert json.loads(said.body)["changed"] == changed
 
 
 def test_no_more_batches_are_kept_than_may_be(tmp_path: Path) -> None:
