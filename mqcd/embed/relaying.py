@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -22,6 +23,7 @@ from mqcd.deliver.recording import Recorder
 from mqcd.deliver.smtp.exchange import Outcome, Result
 from mqcd.deliver.verdicts import failure, verdict_on
 from mqcd.embed.message import Mail, Relay, RelayPolicy
+from mqcd.net.waits import in_time
 
 log = logging.getLogger(__name__)
 
@@ -114,12 +116,8 @@ class Relaying:
         due = self._store.next_due()
         room = len(self._attempts) < self._terms.at_once and not self._recorder.paused
         wait = _IDLE_MS if due is None or not room else min(max(due - self._clock.now(), 1), _IDLE_MS)
-        waits = [asyncio.ensure_future(self._wake.wait()), asyncio.ensure_future(self._clock.sleep(wait))]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
+        with suppress(TimeoutError):
+            await in_time(self._clock, wait, self._wake.wait())
 
     # ------------------------------------------------------------ one attempt
 

@@ -25,15 +25,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import Enum
-from typing import Any
 
 from mqcd.config.settings import ReportSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Discarded, Envelope, Recipient, Reported, Settlement, Submission
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.spid import format_spid, is_several
+from mqcd.net.waits import in_time
 from mqcd.report.dsn import wants_failures
 from mqcd.report.making import ReportMaker
 
@@ -118,11 +118,12 @@ class ReportTask:
 
     async def _news(self) -> None:
         """Wait until there may be a bounce, or the time of some that are held has come."""
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
-        if self._held and not self._halted:
-            left = min(map(self._ready_at, self._held)) - self._clock.monotonic()
-            waits.append(asyncio.ensure_future(self._clock.sleep(max(left, 0))))
-        await _first_of(waits)
+        if not self._held or self._halted:
+            await self._wake.wait()
+            return
+        left = min(map(self._ready_at, self._held)) - self._clock.monotonic()
+        with suppress(TimeoutError):
+            await in_time(self._clock, max(left, 0), self._wake.wait())
 
     async def _work(self) -> None:
         """Report until only gathered bounces are left."""
@@ -235,9 +236,8 @@ class ReportTask:
 
     async def _pause(self, ms: int) -> None:
         """Wait, but not longer than until `stop`."""
-        await _first_of(
-            [asyncio.ensure_future(self._clock.sleep(ms)), asyncio.ensure_future(self._stopping.wait())]
-        )
+        with suppress(TimeoutError):
+            await in_time(self._clock, ms, self._stopping.wait())
 
     async def _give_back(self) -> None:
         """Release the bounces that are still held; the next open releases them in any case."""
@@ -249,12 +249,3 @@ class ReportTask:
             await self._store.park(held, 0)
         except StoreUnavailable as error:
             log.warning("%d bounces are left claimed until the next start: %s", len(held), error)
-
-
-async def _first_of(waits: list[asyncio.Future[Any]]) -> None:
-    """Return once the first is done; the others are cancelled."""
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()

@@ -37,6 +37,7 @@ from mqcd.core.smtp.reply import Reply
 from mqcd.core.smtp.tracing import Traces
 from mqcd.net.listening import Acceptor, Take, bind, give_protocol
 from mqcd.net.securing.server import ListenerTls
+from mqcd.net.waits import in_time
 from mqcd.submit.esmtp.caller import STRANGER, Caller
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.message.received import DateCache
@@ -355,11 +356,8 @@ class Door:
             self._forget(session)
 
     async def _await_empty(self, grace: int) -> None:
-        waiters = [asyncio.ensure_future(self._clock.sleep(grace)), asyncio.ensure_future(self._empty.wait())]
-        await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
-        for waiter in waiters:
-            waiter.cancel()
-        await asyncio.gather(*waiters, return_exceptions=True)
+        with suppress(TimeoutError):
+            await in_time(self._clock, grace, self._empty.wait())
 
     async def _watch_deadlines(self) -> None:
         while True:

@@ -11,12 +11,14 @@ import json
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 
 from mqcd.core.address import domain_of
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock
 from mqcd.daemon.control.api.binding import Given
 from mqcd.daemon.control.api.operation import EVENTS, LINES
+from mqcd.net.waits import in_time
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.http.server import Answer, Request
 from mqcd.ops.log.lines import Fields
@@ -132,13 +134,8 @@ class Stream:
 
     async def _wait(self, until: int | None) -> None:
         beat = BEAT_MS if until is None else max(min(BEAT_MS, until - self._clock.monotonic()), 0)
-        waits = [asyncio.ensure_future(self.listener.wait()), asyncio.ensure_future(self._clock.sleep(beat))]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        with suppress(TimeoutError):
+            await in_time(self._clock, beat, self.listener.wait())
 
     def _sent(self, row: Mapping[str, object]) -> bytes:
         line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
