@@ -18,6 +18,8 @@ from mqcd.sendmail.arguments import Asked
 
 MAX_RECIPIENTS = 1 << 20
 """Octets of all recipients of a message; the server's own limit is twice that."""
+MOST = 64 << 20
+"""Octets of a message that the server reads from a file or a request: it holds each whole."""
 _FIELD = re.compile(rb"([!-9;-~]+)[ \t]*:")
 _EOL = b"\r\n"
 _RECIPIENTS = ("to", "cc", "bcc")
@@ -42,7 +44,7 @@ class Letter:
     """Full name for the From field that is to be added, "" = none; None = the message has one."""
     recipients: tuple[str, ...]
     content: bytes
-    """CRLF, not dot-stuffed."""
+    """Lines without NUL, not dot-stuffed. Each ends in CRLF; without the last one there is no final dot."""
     notify: str = ""
     returned: str = ""
     envelope_id: str = ""
@@ -75,8 +77,17 @@ def make_letter(asked: Asked, octets: bytes, *, user: str, full_name: str) -> Le
     return letter
 
 
+def at_most(maxmsgsize: int) -> int:
+    """Octets of a message that the server holds whole, by its limit (0 = none)."""
+    return min(maxmsgsize or MOST, MOST)
+
+
 def check_letter(letter: Letter) -> None:
-    """Raises BadLetter where the envelope could not be said line by line."""
+    """Raises BadLetter where SMTP could not carry envelope or content."""
+    content = letter.content
+    ends = {content.count(each) for each in (b"\r\n", b"\r", b"\n")}
+    if len(ends) > 1 or b"\0" in content or (content and not content.endswith(_EOL)):
+        raise BadLetter("a line that does not end in CRLF, or a NUL")
     words = (letter.sender, letter.envelope_id, *letter.recipients)
     if not all(map(str.isprintable, words)):
         raise BadLetter("an address or the -V text has characters that cannot be seen")

@@ -15,13 +15,14 @@ user may not open the directory to sync it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError
 from mqcd.disk.durable import Disk
-from mqcd.sendmail.letter import BadLetter, Letter, check_letter
+from mqcd.sendmail.letter import MOST, BadLetter, Letter, check_letter
 
 MODE = 0o3733
 _FILE_MODE = 0o640
@@ -63,20 +64,14 @@ def decode(octets: bytes) -> Letter:
 def _letter(envelope: dict[str, object], content: bytes) -> Letter:
     texts = {name: envelope.get(name) for name in _TEXTS}
     author, recipients = envelope.get("author"), envelope.get("recipients")
-    good = (
-        all(isinstance(text, str) for text in texts.values())
+    if not (
+        isinstance(recipients, list)
         and (author is None or isinstance(author, str))
-        and isinstance(recipients, list)
-        and all(isinstance(each, str) for each in recipients)
-    )
-    if not good or not isinstance(recipients, list):
+        and all(isinstance(each, str) for each in (*texts.values(), *recipients))
+    ):
         raise DecodeError("an envelope with a value of the wrong kind")
-    letter = Letter(
-        **{name: str(text) for name, text in texts.items()},
-        author=None if author is None else str(author),
-        recipients=tuple(recipients),
-        content=content,
-    )
+    words = {name: str(text) for name, text in texts.items()}
+    letter = Letter(**words, author=author, recipients=tuple(recipients), content=content)
     try:
         check_letter(letter)
     except BadLetter as error:
@@ -85,7 +80,13 @@ def _letter(envelope: dict[str, object], content: bytes) -> Letter:
 
 
 def drop(directory: Path, letter: Letter, now: int, disk: Disk | None = None) -> Path:
-    """Put the letter into the maildrop, durably; `now` in ms. Raises OSError."""
+    """Put the letter into the maildrop, durably; `now` in ms. Raises OSError.
+
+    Where the last sync fails, the server may have taken it already: a caller that tries again sends it twice,
+    where one that does not could lose it.
+    """
+    if len(letter.content) > MOST:
+        raise OSError(errno.EFBIG, f"takes messages of at most {MOST} octets", str(directory))
     disk = disk or Disk()
     unique = os.urandom(8).hex()
     temp = directory / f"{TEMP}{unique}"

@@ -26,13 +26,11 @@ from mqcd.daemon.listeners.local import LocalMail
 from mqcd.net.credentials import user_name
 from mqcd.ops.http.server import MAX_BODY, Request
 from mqcd.sendmail.exchange import SECONDS, Busy, Refused, Taken, submit
-from mqcd.sendmail.letter import Letter, normal_lines
+from mqcd.sendmail.letter import Letter, at_most, normal_lines
 from mqcd.submit.esmtp.caller import Caller
 
 _QUEUED = re.compile(r"queued as ([0-9A-F]{16})")
 _HOLD = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-MOST = 64 << 20
-"""Octets of a message, where maxmsgsize allows more."""
 _ENVELOPE = 1 << 20
 """Octets of a request besides its message."""
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f<>]")
@@ -53,9 +51,10 @@ class Injecting:
         local = self._local
         if local is None:
             raise StoreUnavailable("this process takes no programs' mail")
+        most = at_most(local.door.settings.server.maxmsgsize)
         async with self._large if request.length > MAX_BODY else nullcontext():
-            if (body := await self._body(request, local)) is None:
-                return refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {self._most(local)} octets")
+            if (body := await _body(request, most)) is None:
+                return refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {most} octets")
             given = _read(request, body)
             letter = _letter(given)
             user = await asyncio.to_thread(user_of, request)
@@ -71,20 +70,17 @@ class Injecting:
                     raise StoreUnavailable(f"not taken now: {error}") from error
         return _answer(letter, taken)
 
-    def _most(self, local: LocalMail) -> int:
-        """Octets of a message: maxmsgsize, but never more than MOST, since each is held whole."""
-        return min(local.door.settings.server.maxmsgsize or MOST, MOST)
 
-    async def _body(self, request: Request, local: LocalMail) -> bytes | None:
-        """All of it; None = it is too long, and was read, so that its sender sees why."""
-        # What JSON escapes takes more octets than it stands for.
-        most = self._most(local) * (2 if _is_json(request) else 1) + _ENVELOPE
-        body, fits = bytearray(), request.length <= most
-        if request.chunks is not None:
-            async for chunk in request.chunks:
-                if fits:
-                    body += chunk
-        return bytes(body) if fits else None
+async def _body(request: Request, most: int) -> bytes | None:
+    """All of it, with a message of at most `most` octets; None = it is too long, and was read, so that its
+    sender sees why."""
+    # What JSON escapes takes more octets than it stands for.
+    body, fits = bytearray(), request.length <= most * (2 if _is_json(request) else 1) + _ENVELOPE
+    if request.chunks is not None:
+        async for chunk in request.chunks:
+            if fits:
+                body += chunk
+    return bytes(body) if fits else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

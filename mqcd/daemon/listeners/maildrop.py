@@ -28,6 +28,7 @@ import re
 import socket
 import stat
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -36,10 +37,12 @@ from mqcd.core.errors import ConfigError, DecodeError, StoreUnavailable
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp import reply
 from mqcd.disk.durable import Disk, describe
 from mqcd.net.credentials import user_name
+from mqcd.net.waits import in_time
 from mqcd.sendmail.exchange import Busy, Refused, Taken, submit
-from mqcd.sendmail.letter import Letter
+from mqcd.sendmail.letter import Letter, at_most
 from mqcd.sendmail.maildrop import MAX_ENVELOPE, MODE, SUFFIX, TEMP, decode
 from mqcd.submit.esmtp.caller import Caller
 
@@ -108,7 +111,7 @@ class Files:
         return [name for name in self._disk.names(self.path) if _MARKED.fullmatch(name)]
 
     def read(self, name: str, most: int) -> tuple[Letter, int]:
-        """The letter, of at most `most` octets (0 = any), and its sender's user id. Raises Unfit."""
+        """The letter, of `at_most(most)` octets, and its sender's user id. Raises Unfit."""
         try:
             fd = self._disk.open(self.path / name, os.O_RDONLY)
         except OSError as error:
@@ -119,8 +122,8 @@ class Files:
             found = os.fstat(fd)
             if found.st_nlink != 1:
                 raise Unfit("it has another name elsewhere")
-            if most and found.st_size > most + MAX_ENVELOPE:
-                raise Unfit(f"{found.st_size} octets are more than maxmsgsize allows")
+            if found.st_size > at_most(most) + MAX_ENVELOPE:
+                raise Unfit(f"{found.st_size} octets, a message here has at most {at_most(most)}")
             return decode(self._disk.pread(fd, found.st_size, 0)), found.st_uid
         except DecodeError as error:
             raise Unfit(str(error)) from error
@@ -206,7 +209,7 @@ class Maildrop:
         most: Callable[[], int],
         disk: Disk | None = None,
     ) -> None:
-        """`most`: octets of a message, 0 = any."""
+        """`most`: maxmsgsize."""
         self.files = Files(directory, disk or Disk())
         self._admit = admit
         self._store = store
@@ -310,13 +313,8 @@ class Maildrop:
         self._stop.set()
 
     async def _sleep(self, ms: int) -> None:
-        waits = [asyncio.ensure_future(self._clock.sleep(ms)), asyncio.ensure_future(self._stop.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        with suppress(TimeoutError):
+            await in_time(self._clock, ms, self._stop.wait())
 
     async def _take_all(self) -> bool:
         """Take what is there and due; False when the door is shut."""
@@ -342,6 +340,14 @@ class Maildrop:
         level = logging.WARNING if last < pause == _LONGEST_MS else logging.INFO
         log.log(level, "the maildrop: %s waits: %s", name, why)
 
+    async def _mark(self, name: str, spid: int) -> None:
+        """Raises `reply.Refused`: the cause comes back with the door's answer, and is logged then."""
+        try:
+            await asyncio.to_thread(self.files.mark, name, spid)
+        except OSError as error:
+            text = f"its file cannot be renamed: {error.strerror}"
+            raise reply.Refused(reply.Reply(code=451, status="4.3.0", text=text)) from error
+
     async def _take(self, name: str) -> bool:
         """One file; False when the door is shut."""
         try:
@@ -359,7 +365,7 @@ class Maildrop:
         async def claim(spid: int) -> None:
             nonlocal now
             now = marked_name(name, spid)
-            await asyncio.to_thread(self.files.mark, name, spid)
+            await self._mark(name, spid)
 
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
@@ -395,6 +401,7 @@ def _after(taken: Taken) -> tuple[State, str]:
 
 
 def _submit(connection: socket.socket, letter: Letter, user: str) -> Taken:
-    # No time limit: a commit that hangs may yet become durable, and the session ends with its outcome.
+    # No time limit: a commit that hangs may yet become durable, and the session ends with its outcome. The
+    # letter is here up to its last CRLF: the door does not wait for any of it.
     with connection:
         return submit(connection, letter, user)

@@ -32,8 +32,8 @@ class Caller:
     hold: str = ""
     """Its mail is held under this name until an operator releases it; "" = it is not."""
     claim: Callable[[int], Awaitable[None]] | None = None
-    """Called with the SPID of its message before the queue is given it. What this raises, the message is not
-    taken for."""
+    """Called with the SPID of its message before the queue is given it. Raises Refused, with the reply to a
+    message that is not taken."""
 
 
 STRANGER = Caller()

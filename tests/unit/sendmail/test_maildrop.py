@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from mqcd.core.errors import DecodeError
 from mqcd.disk.durable import Buffer, Disk
-from mqcd.sendmail.letter import Letter
+from mqcd.sendmail.letter import MOST, Letter
 from mqcd.sendmail.maildrop import decode, drop, encode
 
 LETTER = Letter(
@@ -53,6 +54,10 @@ def changed(**fields: object) -> bytes:
         changed(author=3),
         changed(notify="NEVER BODY=7BIT"),
         b"[" * 100_000 + b"\n",
+        *(
+            encode(replace(LETTER, content=content))
+            for content in (b"abc", b"abc\n", b"abc\r", b"a\nb\r\n", b"a\rb\r\n", b"a\0\r\n")
+        ),
     ],
 )
 def test_what_is_no_letter_is_refused(octets: bytes) -> None:
@@ -104,4 +109,10 @@ def test_nothing_stays_of_a_failed_write(tmp_path: Path, failing: str) -> None:
     setattr(disk, failing, fail)
     with pytest.raises(OSError, match="full"):
         drop(tmp_path, LETTER, 1, disk)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_server_would_not_read_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=str(MOST)):
+        drop(tmp_path, replace(LETTER, content=bytes(MOST + 1)), 1)
     assert list(tmp_path.iterdir()) == []

@@ -208,11 +208,18 @@ def make_large(post: Post) -> None:
     os.truncate(post.leave(), 1 << 40)
 
 
-@pytest.mark.parametrize("make", [make_link, make_hard_link, make_fifo, make_torn, make_large])
+def make_without_end(post: Post) -> None:
+    post.leave(content=b"abc\n")
+
+
+@pytest.mark.parametrize("maxmsgsize", [50 << 20, 0])
+@pytest.mark.parametrize(
+    "make", [make_link, make_hard_link, make_fifo, make_torn, make_large, make_without_end]
+)
 async def test_what_is_no_letter_is_moved_away(
-    tmp_path: Path, make: object, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, make: object, maxmsgsize: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_post(Post(tmp_path)) as post:
+    async with open_post(Post(tmp_path, maxmsgsize=maxmsgsize)) as post:
         assert callable(make)
         make(post)
         await once(post)
@@ -235,6 +242,24 @@ async def test_a_letter_that_cannot_be_read_now_is_taken_later(tmp_path: Path, s
         post.pauses.advance(LATER_MS)
         await post.maildrop._take_all()
         assert (len(await post.queued()), post.names()) == (2, [])
+
+
+@pytest.mark.parametrize("step", ["rename", "sync_dir"])
+async def test_a_letter_that_cannot_be_marked_waits_with_its_cause(
+    tmp_path: Path, step: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk()
+    async with open_post(Post(tmp_path, disk)) as post:
+        name = post.leave().name
+        disk.fail(step, "*/maildrop*", code=errno.ENOSPC)
+        with caplog.at_level(logging.INFO):
+            assert await post.maildrop._take_all()
+        (record,) = caplog.records
+        assert (record.exc_info, os.strerror(errno.ENOSPC) in record.message) == (None, True)
+        assert post.names() == [name]
+        post.pauses.advance(LATER_MS)
+        await post.maildrop._take_all()
+        assert (len(await post.queued()), post.names()) == (1, [])
 
 
 async def test_what_cannot_be_moved_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
