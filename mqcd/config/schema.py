@@ -1,6 +1,6 @@
 """The whole shape of a configuration file, and each row of it by its path without list indexes.
 
-What is not in it is unknown, unless `pending` names it. Loading, showing and the documents go through these.
+What is not in it is unknown, unless `pending` names it. Loading, showing and the documents' tests use these.
 """
 
 import dataclasses

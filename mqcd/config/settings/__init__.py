@@ -2,8 +2,8 @@
 
 A field declares everything about a setting: default, meaning, kind with its bounds, and place in the file. A
 bound beyond which a value is corrected, not refused, stands beside it; `config.checks.complete` applies it.
-Loading, showing, the shipped file and the documents are derived from that (`config.schema`). A new setting is
-one field here, and a line of docs/configuration.md.
+Loading and showing follow from that (`config.schema`); conf/mqcd.xml and the tables of docs/configuration.md
+are only compared with it by tests. For a new setting see docs/changing.md.
 
 Units throughout: durations in integer milliseconds, sizes in integer octets, shares in integer percent,
 paths absolute; 0 means "no limit" where the field says so. `%TOKEN%` stands only in defaults that depend
