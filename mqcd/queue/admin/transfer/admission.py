@@ -83,7 +83,8 @@ def admit(
 def _check_room(owned: Owned, octets: int, files: int) -> None:
     settings = owned.options.settings
     free, inodes = owned.disk.free(owned.spool_root)
-    if octets + settings.minfree > free or files + settings.mininodes > inodes:
+    # A file system without a fixed number of inodes reports 0 of them.
+    if octets + settings.minfree > free or 0 < inodes < files + settings.mininodes:
         need = f"{octets} octets in {files} files, beyond minfree and mininodes"
         raise StoreUnavailable(f"{owned.spool_root} has too little room: the mail needs {need}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,16 @@ async def test_too_little_room_is_reported_before_anything_is_written(tmp_path: 
     with pytest.raises(StoreUnavailable, match="too little room"):
         await bring(rig, tree.var)
     assert rig.spooled() == []
+
+
+async def test_a_file_system_without_a_number_of_inodes_has_room(tmp_path: Path) -> None:
+    class Uncounted(Disk):
+        def free(self, path: Path) -> tuple[int, int]:
+            return super().free(path)[0], 0
+
+    tree = made(tmp_path, record())
+    outcome = await replace(job(Rig(tmp_path / "q", FakeClock()), tree.var), disk=Uncounted()).run()
+    assert outcome.imported == 1
 
 
 @pytest.mark.slow
