@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mqcd.config.advice import Advice, Shaping, SuppressionList, comparable
-from mqcd.config.settings import QueueSettings, Settings
+from mqcd.config.settings import QueueSettings, ReportSettings, Settings
 from mqcd.core.address import normal_domain
 from mqcd.core.queueing.holding import HeldDomain, Holding
 from mqcd.core.queueing.schedule import RetrySchedule
@@ -38,6 +39,12 @@ def schedule_of(settings: Settings, shapings: Sequence[Shaping] = ()) -> RetrySc
         warn_all=settings.report.warn_all,
         holding=holding_of(queue),
     )
+
+
+def report_of(settings: Settings) -> ReportSettings:
+    """Those of the reporting task, which takes a claim of fewer than `queuecache` for the last."""
+    report, most = settings.report, settings.queue.maxmemoryqueue
+    return replace(report, queuecache=min(report.queuecache, most or report.queuecache))
 
 
 def holding_of(queue: QueueSettings) -> Holding:

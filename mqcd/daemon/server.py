@@ -30,6 +30,7 @@ from mqcd.daemon.control.switches import turns_of
 from mqcd.daemon.derived import (
     holding_of,
     options_of,
+    report_of,
     retention_of,
     schedule_of,
     suppressions_of,
@@ -117,7 +118,7 @@ class Server:
             role=role,
             balance=self._balance,
         )
-        self._reports = ReportTask(self.store, clock, settings.report, self.doors.trusts)
+        self._reports = ReportTask(self.store, clock, report_of(settings), self.doors.trusts)
         parts = Parts(self.store, clock, observer, resolver, self._reports.maker, self.shares)
         self.deliverer = make_deliverer(settings, schedule, parts, role)
         self._batches = make_batches(settings, self.store, clock, role, log_to.say)
@@ -291,7 +292,7 @@ class Server:
             lambda: self.tls.use(tls or {}),
             lambda: self._ports.reload(self.settings),
             lambda: self._observers.audit.reload(self.settings.deliver, self.settings.report),
-            lambda: self._reports.reload(self.settings.report),
+            lambda: self._reports.reload(report_of(self.settings)),
             # Operators' actions, queue and delivery, by settings and advice together.
             lambda: self._advised(self._adviser.advice),
             # Last: what they let in, all the others are ready for.

@@ -53,4 +53,8 @@ class ReportSettings(AuditSettings):
         Size(),
         at="attachmsg@full",
     )
-    queuecache: int = setting(100, "bounces read at a time, and reports made at a time", Count(least=1))
+    queuecache: int = setting(
+        100,
+        "bounces read at a time, and reports made at a time; at most maxmemoryqueue counts",
+        Count(least=1),
+    )

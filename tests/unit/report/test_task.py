@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from email import policy
 from email.parser import BytesParser
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +17,13 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Origin, Recipient, Settlement, Submission
 from mqcd.core.ports import Content
+from mqcd.daemon.derived import report_of
 from mqcd.report.task import FULL_AT_ONCE, GATHER_MS, HELD, LATER_MS, RETRY_MS, ReportTask
 from tests.contract.mail import BODY, Post, bounced
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore
+from tests.unit.daemon.support import settings_of, write_conf
 
 SETTINGS = ReportSettings(announcemta="mail.example.net", ndr_from="postmaster@example.net")
 
@@ -32,6 +36,8 @@ class FailingStore(MemoryStore):
         self.broken: set[str] = set()
         self.faulty = ""
         """The method that raises what nobody expects."""
+        self.most = sys.maxsize
+        """What one claim gives at most."""
         self.rooms: set[int] = set()
         """For how many bounces it was asked at once."""
         self.under_way = self.most_under_way = 0
@@ -40,7 +46,7 @@ class FailingStore(MemoryStore):
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         self._fail("claim_bounces")
         self.rooms.add(room)
-        return await super().claim_bounces(room)
+        return await super().claim_bounces(min(room, self.most))
 
     def settle(
         self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()
@@ -230,6 +236,16 @@ async def test_more_bounces_than_fit_into_memory_at_once(bench: Bench) -> None:
     await bench.pass_time()
     assert len(await bench.reports()) == 10
     assert bench.store.rooms == {3}
+
+
+async def test_a_claim_that_gives_fewer_than_queuecache_is_not_the_last(bench: Bench, tmp_path: Path) -> None:
+    settings = settings_of(write_conf(tmp_path, queue="<maxmemoryqueue>2</maxmemoryqueue>"))
+    bench.store.most = settings.queue.maxmemoryqueue
+    await bench.start(report_of(settings))
+    await bench.bounce(*(f"r{n}@example.org" for n in range(7)))
+    await bench.pass_time()
+    [report] = await bench.reports()
+    assert named(await bench.post.read(report)) == 7
 
 
 async def test_reports_may_be_switched_off(bench: Bench) -> None:
