@@ -215,7 +215,7 @@ class SmtpClient(Handshake):
             return octets + self._content_sent()
         if self._chunked:
             self._expected.append((Step.CHUNK, ALL))
-            if self._window and len(self._expected) >= self._window:
+            if len(self._expected) >= self._window:
                 self.on(Event.FULL)
         return octets
 
@@ -264,7 +264,7 @@ class SmtpClient(Handshake):
         if state not in WAITING:
             return
         expected, unsent = self._expected, self._unsent
-        while unsent and (not self._window or len(expected) < self._window):
+        while unsent and len(expected) < self._window:
             line, step, index = unsent.popleft()
             if step is Step.DATA and not expected and not self._outcomes.accepted:
                 break

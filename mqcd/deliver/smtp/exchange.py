@@ -68,7 +68,7 @@ class Options:
 
     hello: str
     maxpipeline: int = 25
-    """Commands sent ahead of their replies; 1 = none, 0 = no limit."""
+    """Commands sent ahead of their replies; 0 or 1 = none."""
     say_helo: bool = False
     fallback_helo: bool = False
     chunking: bool = True

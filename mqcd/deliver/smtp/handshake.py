@@ -180,7 +180,7 @@ class Handshake:
 
     def _hello_taken(self, raw: RawReply, index: int) -> None:
         self.extensions = offered(raw.lines)
-        self._window = self._options.maxpipeline if "PIPELINING" in self.extensions else 1
+        self._window = max(self._options.maxpipeline, 1) if "PIPELINING" in self.extensions else 1
         self._follow(secure(self._options, self.extensions, self.secured))
 
     def _ehlo_refused(self, raw: RawReply, index: int) -> None:

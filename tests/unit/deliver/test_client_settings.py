@@ -74,7 +74,7 @@ async def test_without_fallback_a_refused_ehlo_defers() -> None:
         assert (await kit.deferred()).attempt.phase is Phase.EHLO
 
 
-@pytest.mark.parametrize(("most", "together"), [(25, 3), (2, 2), (1, 1), (0, 3)])
+@pytest.mark.parametrize(("most", "together"), [(25, 3), (2, 2), (1, 1), (0, 1)])
 async def test_maxpipeline(most: int, together: int) -> None:
     async with Kit(client(maxpipeline=most)) as kit:
         await kit.submit("to@example.com")
