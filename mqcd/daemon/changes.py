@@ -62,11 +62,12 @@ def _adopt(old: Settings, new: Settings) -> Settings:
     kept = new.ops.events
     events = dataclasses.replace(old.ops.events, maxage=kept.maxage, maxsize=kept.maxsize)
     local = dataclasses.replace(new.submit.local, rootpath=old.submit.local.rootpath)
+    submit = dataclasses.replace(new.submit, listeners=listeners, local=local, greylist=old.submit.greylist)
     return dataclasses.replace(
         old,
         queue=queue,
         deliver=dataclasses.replace(new.deliver, dns=old.deliver.dns),
-        submit=dataclasses.replace(new.submit, listeners=listeners, local=local),
+        submit=submit,
         report=new.report,
         ops=dataclasses.replace(old.ops, log=new.ops.log, hosts=new.ops.hosts, events=events),
     )

@@ -48,6 +48,11 @@ def test_a_reload_takes_event_retention_but_no_new_path() -> None:
     assert changes.needs_restart == ("ops/events/rootpath",)
 
 
+def test_the_open_database_of_greylisting_needs_a_restart() -> None:
+    changes = compare(Settings(), Settings(submit=SubmitSettings(greylist=Path("/elsewhere"))))
+    assert (changes.applied, changes.needs_restart) == ((), ("mta/submit/greylist@file",))
+
+
 def test_a_door_takes_its_server_over_but_not_its_port() -> None:
     changes = compare(with_listeners("a.b", "c"), with_listeners("a.b", "c", port=26, maxrecips=5))
     assert changes.applied == (
