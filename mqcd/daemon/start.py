@@ -11,16 +11,18 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from mqcd.config.load import Loaded
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError, MqcdError, StoreUnavailable
+from mqcd.daemon.changes import compare
 from mqcd.daemon.companions.companions import Companions
 from mqcd.daemon.derived import ops_hosts
 from mqcd.daemon.feeds.terms import check_feeds
@@ -33,7 +35,7 @@ from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.listeners.tlsfiles import check_tls_files
 from mqcd.daemon.page.terms import bind_page
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
-from mqcd.daemon.process import Load, freeze_program, run_server, tune_interpreter
+from mqcd.daemon.process import Load, freeze_program, in_daemon_thread, run_server, tune_interpreter
 from mqcd.daemon.shards import division
 from mqcd.daemon.shards.front import Front
 from mqcd.daemon.shards.owners import keys_path
@@ -236,11 +238,13 @@ class _Shards:
         settings, clock = self._settings, SystemClock()
         output = Log(clock, sys.stderr, settings.ops.log)
         output.attach()
-        ended = asyncio.Event()
+        ended, asked = asyncio.Event(), asyncio.Event()
+        # The file may have changed since the supervisor read it.
+        asked.set()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        loop.add_signal_handler(signal.SIGHUP, asked.set)
         loop.add_reader(part.alive, ended.set)
         front = Front(
             settings.ops.control.path, self._numbers, settings.ops.control.batches, settings.queue.grace
@@ -249,6 +253,12 @@ class _Shards:
         commands = HttpServer(front.for_commands(), clock, most=AT_ONCE)
         control = ControlSocket(settings.ops.control.path, settings.ops.control.group)
         pages.adopt(part.sockets[0][0])
+
+        def take_over(settings: Settings) -> None:
+            output.reload(settings.ops.log)
+            front.grace_ms = settings.queue.grace
+            pages.hosts = ops_hosts(settings)
+
         try:
             await pages.listen()
             await commands.serve(control.bind(place_of(self._conf, CONTROL)))
@@ -256,7 +266,8 @@ class _Shards:
             output.say("listening", name="ops", address=ops[0], port=ops[1])
             output.say("listening", name="control", address=str(settings.ops.control.path))
             part.say(State.RUNNING)
-            await self._until(ended, Companions(settings, part.sockets[1], clock))
+            companions = Companions(settings, part.sockets[1], clock)
+            await _until(ended, companions.run(), self._reload(asked, take_over))
         except (ConfigError, OSError) as error:
             log.error("the pages cannot be served: %s", error)
             return 1
@@ -268,8 +279,25 @@ class _Shards:
             output.stop()
         return 0
 
-    async def _until(self, ended: asyncio.Event, companions: Companions) -> None:
-        keeping = asyncio.ensure_future(companions.run())
-        await ended.wait()
-        keeping.cancel()
-        await asyncio.wait([keeping])
+    async def _reload(self, asked: asyncio.Event, take_over: Callable[[Settings], None]) -> None:
+        """Read the configuration whenever that is asked for, and apply what a running server can. The shards
+        log what changes, and what is wrong."""
+        while True:
+            await asked.wait()
+            asked.clear()
+            try:
+                loaded = await in_daemon_thread(self._load, "configuration")
+                take_over(compare(self._settings, loaded.settings).settings)
+            except BadConfiguration:
+                log.error("SIGHUP: the new configuration has errors; the front process keeps the old one")
+            except Exception as error:
+                log.error("SIGHUP: the front process keeps the old configuration", exc_info=error)
+
+
+async def _until(ended: asyncio.Event, *work: Coroutine[Any, Any, None]) -> None:
+    """Do this until then."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    await ended.wait()
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

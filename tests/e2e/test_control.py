@@ -15,20 +15,12 @@ from tests.e2e.kit.server import Server
 from tests.e2e.kit.waiting import DEADLINE
 
 
-def asked_as(server: Server, host: str, path: str) -> int:
-    """The status that a browser gets which takes `host` for the server's name."""
-    with socket.create_connection(("127.0.0.1", server.ports["ops"]), timeout=DEADLINE) as client:
-        client.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n\r\n".encode())
-        with client.makefile("rb") as answer:
-            return int(answer.readline().split()[1])
-
-
 def test_a_hostile_page_reads_nothing(make_server: MakeServer, receiver: Receiver) -> None:
     server = make_server(Plan(relays=relay(receiver.port))).start()
     for path in ("/metrics", "/healthz", "/readyz", "/v1/lanes", "/v1/explain?q=a@b.test"):
-        assert asked_as(server, f"rebound.evil.test:{server.ports['ops']}", path) == 421
-        assert asked_as(server, "127.0.0.1", path) == (404 if path.startswith("/v1/") else 200)
-    assert asked_as(server, "mqcd.test:9125", "/metrics") == 200
+        assert server.status_as(f"rebound.evil.test:{server.ports['ops']}", path) == 421
+        assert server.status_as("127.0.0.1", path) == (404 if path.startswith("/v1/") else 200)
+    assert server.status_as("mqcd.test:9125", "/metrics") == 200
     assert server.stop() == 0
 
 

@@ -272,7 +272,8 @@ def test_a_rate_holds_over_shards(make_server: MakeServer, make_peer: MakePeer) 
 def test_every_process_reloads(make_server: MakeServer, receiver: Receiver) -> None:
     before = plan(receiver.port)
     server = make_server(before).start()
-    server.write(before.but(door={"maxrecips": 1}))
+    assert server.status_as("figures.test", "/readyz") == 421
+    server.write(before.but(door={"maxrecips": 1}, ops="<hosts>figures.test</hosts>"))
     server.signal(signal.SIGHUP)
     took_over = server.lines.several(
         lambda line: "took over" in str(line.get("msg")), SHARDS, "that each process took it over"
@@ -283,6 +284,14 @@ def test_every_process_reloads(make_server: MakeServer, receiver: Receiver) -> N
             client.ehlo()
             client.mail("a@example.org")
             assert [client.rcpt(f"{name}@example.org")[0] for name in "ab"] == [250, 452]
+
+    def known() -> bool | None:
+        return server.status_as("figures.test", "/readyz") == 200 or None
+
+    poll(known, "the new name in the front process")
+    server.faults_expected = lambda line: "the front process" in str(line)
+    kill_the_front(server)
+    poll(known, "the new name in the next front process")
     server.stop()
 
 

@@ -67,7 +67,7 @@ class Front:
         """`control`: the server's control socket, beside which each shard has its own. `batches`: where
         batches are recorded; `grace_ms`: how long what is removed can be restored."""
         self._batches_in = batches
-        self._grace_ms = grace_ms
+        self.grace_ms = grace_ms
         self._paths = {shard: control_path(control, shard) for shard in shards}
         self._pausing = asyncio.Lock()
         self._merger = Merger()
@@ -257,7 +257,7 @@ class Front:
         dry_run = take_dry_run(fields)
         order = parse_order(fields, dry_run=dry_run)
         order = replace(order, batch=replace(order.batch, id="", by=""))
-        order = completed(order, by=request.by, now=SystemClock().now(), grace_ms=self._grace_ms)
+        order = completed(order, by=request.by, now=SystemClock().now(), grace_ms=self.grace_ms)
         limit = order.selection.limit
         parts = dict.fromkeys(self._paths, order)
         if limit is None:

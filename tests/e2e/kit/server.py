@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -186,6 +187,13 @@ class Server:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
+
+    def status_as(self, host: str, path: str) -> int:
+        """The status of a page of ops that a browser gets which takes `host` for the server's name."""
+        with socket.create_connection(("127.0.0.1", self.ports["ops"]), timeout=DEADLINE) as client:
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n\r\n".encode())
+            with client.makefile("rb") as answer:
+                return int(answer.readline().split()[1])
 
     @property
     def control(self) -> Control:
