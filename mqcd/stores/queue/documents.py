@@ -5,7 +5,8 @@ idempotency key is a document of its own.
 
 Changes that come while a write is under way are written together with the next one, in the order in which
 they came. A change is seen in `records` once it is durable; where the write fails nothing has changed, and
-its new messages are `refused`: what the store may have of them is removed before the next changes come.
+its new messages are `refused`: the next write removes what the store may have of them. Where that takes
+several writes, they take turns with changes that wait.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from itertools import chain, compress
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Recipient
-from mqcd.core.queueing.spid import SpidSource
+from mqcd.core.queueing.spid import SpidSource, format_spid
 from mqcd.stores.backend import Backend, Change, Marks, Stored, StoreFull, Write, failed
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.message import FIRST_SLOT, KEY_SLOT, Message
@@ -138,7 +139,7 @@ class Documents:
         self._lose = lose
         self._sequence = sequence
         self._later = later
-        self.refused = Refused(TIMES_SHARED if backend.lease_ms else 1)
+        self.refused = Refused(TIMES_SHARED if backend.lease_ms else 1, MOST_CHANGES)
         self.full = ""
         """Why new mail finds no space; "" when it may."""
         self.messages: dict[int, Message] = {}
@@ -146,6 +147,8 @@ class Documents:
         """Events that are in no event file yet, by SPID and slot, as they came."""
         self._edits: list[Edit] = []
         """What waits for the next write."""
+        self._edits_next = False
+        """Whether a removal was written last: changes that wait go before the next one."""
         self._writing: Batch | None = None
         self._under_way: asyncio.Future[Sequence[int]] | None = None
         """The write of `_writing`; where that is None, a write of an earlier lease."""
@@ -177,8 +180,8 @@ class Documents:
     async def may_come(self, spid: int) -> None:
         """Return when content may be staged for a message. Raises StoreUnavailable while what a write that
         failed has left of it cannot be removed, which would remove that content, too."""
-        while spid in self.refused and not self.refused.was_removed(spid):
-            if self._under_way is None:
+        while self.refused.may_be_there(spid):
+            if self._under_way is None or not self.refused.room:
                 raise StoreUnavailable("what is left of this message's last try cannot be removed yet")
             await asyncio.wait([self._under_way])
         self.refused.forget([spid])
@@ -233,10 +236,11 @@ class Documents:
 
     def _begin(self) -> tuple[Batch, asyncio.Future[Sequence[int]]] | None:
         """Begin to write what comes first; None when nothing waits. After a fault it has failed."""
-        removals = self.refused.removals(MOST_CHANGES) if self.refused else ()
+        removals = () if self._edits and self._edits_next else self.refused.removals()
         edits = self._edits[:MOST_CHANGES] if not removals else []
         if not removals and not edits:
             return None
+        self._edits_next = bool(removals)
         del self._edits[: len(edits)]
         try:
             batch = self._batch(edits) if edits else Batch(removals=removals)
@@ -293,11 +297,12 @@ class Documents:
                 self.messages.pop(spid, None)
 
     def _end_removals(self, removals: Sequence[Change], error: BaseException | None) -> None:
+        spids = [each.spid for each in removals]
         if error is None:
-            self.refused.removed(each.spid for each in removals)
-        else:
-            log.warning("what is left of %d refused messages cannot be removed yet: %s", len(removals), error)
-            self.refused.failed()
+            self.refused.removed(spids)
+        elif self.refused.failed(spids):
+            what = f"message {format_spid(spids[0])}" if len(spids) == 1 else f"{len(spids)} messages"
+            log.warning("what is left of refused mail cannot be removed yet, %s: %s", what, error)
         if self.refused:
             self._later()
 

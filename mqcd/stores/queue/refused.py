@@ -1,15 +1,19 @@
 """Messages that were refused, and of which the store may have something nevertheless, which must go.
 
 A write that fails may have placed some of its messages; where the answer was lost, all of them. Their senders
-send them again, so none of these may be delivered. Each is removed by a write of its own, before any other:
+send them again, so none of these may be delivered. They are removed by writes of removals alone:
 
 | a message | until | then |
 |---|---|---|
-| is to be removed | the removal is durable | it has been removed; in a store of one process it is forgotten |
-| | the removal fails | it and all others wait for `try_again` |
-| has been removed | `try_again` | it is to be removed: the write that failed may arrive late |
-| | it was removed `TIMES_SHARED` times | it is forgotten |
-| either | it comes again | it is forgotten: its new write replaces what is there |
+| goes with others | the removal is durable | it is removed; after the last of `times` it is forgotten |
+| | the removal fails | it goes apart: one of them may be what the store does not remove |
+| goes apart, a removal of its own | the removal is durable | it is removed, or forgotten, as above |
+| | the removal fails | it goes behind the others that go apart |
+| is removed | `try_again` | it goes with others: the write that failed may arrive late |
+| any | it comes again | it is forgotten: its new write replaces what is there |
+
+After a failure nothing is removed until `try_again`. The first removal after that is of one message: while the
+store cannot be written, each try sends only one more apart.
 """
 
 from __future__ import annotations
@@ -30,63 +34,77 @@ class _Remains:
     """Of the values that may be there."""
     left: int
     """Removals still to be made; at least one."""
-    is_due: bool = True
+    is_known: bool = False
+    """Whether it was the one message of a removal that failed."""
 
 
 class Refused:
     """Of one queue, by SPID."""
 
-    def __init__(self, times: int = 1) -> None:
-        """`times`: how often each is removed."""
+    def __init__(self, times: int, most: int) -> None:
+        """`times`: how often each is removed. `most`: messages of one removal."""
         self._times = times
-        self._remains: dict[int, _Remains] = {}
-        self._fails = False
-        """Whether the last removal failed: the next one waits for `try_again`."""
+        self._most = most
+        self.room = most
+        """Messages of the next removal: none after one that failed, one after that and `try_again`."""
+        self._together: dict[int, _Remains] = {}
+        self._apart: dict[int, _Remains] = {}
+        self._removed: dict[int, _Remains] = {}
+        self._states = self._together, self._apart, self._removed
+        """Each message is in one of them."""
 
     def __bool__(self) -> bool:
-        return bool(self._remains)
+        return any(self._states)
 
     def __contains__(self, spid: int) -> bool:
-        return spid in self._remains
+        return any(spid in some for some in self._states)
 
-    def was_removed(self, spid: int) -> bool:
-        """Whether it is known not to be there, as far as nothing arrives late."""
-        return self._remains[spid].left < self._times
+    def may_be_there(self, spid: int) -> bool:
+        """Whether the store may have it, though nothing arrives late."""
+        return any(some[spid].left == self._times for some in self._states if spid in some)
 
     def add(self, messages: Mapping[int, Collection[int]]) -> None:
         """These are to be removed; with the numbers of their values."""
+        self.forget(messages)
         for spid, numbers in messages.items():
-            self._remains[spid] = _Remains(numbers, self._times)
+            self._together[spid] = _Remains(numbers, self._times)
 
     def forget(self, spids: Iterable[int]) -> None:
         """These come again."""
         for spid in spids:
-            self._remains.pop(spid, None)
+            self._take(spid)
 
-    def removals(self, most: int) -> Sequence[Change]:
-        """The changes that remove what is to be removed now, at most so many."""
-        if self._fails:
-            return ()
-        due = ((spid, each) for spid, each in self._remains.items() if each.is_due)
+    def _take(self, spid: int) -> _Remains | None:
+        found = (some.pop(spid) for some in self._states if spid in some)
+        return next(found, None)
+
+    def removals(self) -> Sequence[Change]:
+        """The changes that remove what is to be removed next."""
+        some, most = (self._together, self.room) if self._together else (self._apart, min(self.room, 1))
         return [
             Change(spid=spid, puts={}, drops=sorted(each.numbers), due=None, values=dict)
-            for spid, each in islice(due, most)
+            for spid, each in islice(some.items(), most)
         ]
 
     def removed(self, spids: Iterable[int]) -> None:
         """They are not there any more, or another node's."""
+        self.room = self._most
         for spid in spids:
-            if (each := self._remains.get(spid)) is not None:
-                each.left, each.is_due = each.left - 1, False
-                if not each.left:
-                    del self._remains[spid]
+            if (each := self._take(spid)) is not None and each.left > 1:
+                self._removed[spid] = _Remains(each.numbers, each.left - 1)
 
-    def failed(self) -> None:
-        """A removal has failed."""
-        self._fails = True
+    def failed(self, spids: Collection[int]) -> bool:
+        """A removal has failed. Returns whether that is news: not of a message that is known for it."""
+        self.room = 0
+        is_alone, is_news = len(spids) == 1, False
+        for spid in spids:
+            if (each := self._take(spid)) is not None:
+                is_news |= not each.is_known
+                self._apart[spid] = _Remains(each.numbers, each.left, is_known=is_alone)
+        return is_news
 
     def try_again(self) -> None:
         """All are to be removed now."""
-        self._fails = False
-        for each in self._remains.values():
-            each.is_due = True
+        self.room = self.room or 1
+        self._together.update(self._removed)
+        self._removed.clear()

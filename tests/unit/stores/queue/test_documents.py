@@ -9,10 +9,10 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Envelope, Recipient
-from mqcd.core.queueing.spid import SpidSource
+from mqcd.core.queueing.spid import SpidSource, format_spid
 from mqcd.stores.backend import Backend, Write, failed
 from mqcd.stores.mapping import MappingStore
-from mqcd.stores.queue.documents import Documents, Edit
+from mqcd.stores.queue.documents import MOST_CHANGES, Documents, Edit
 from mqcd.stores.queue.message import FIRST_SLOT
 
 
@@ -140,7 +140,7 @@ async def test_refused_mail_that_cannot_be_removed_is_tried_again() -> None:
     assert not documents.refused
     assert set(kept) == {"marks"}, "it is removed at once"
     documents.refused.add({one.spid: [1]})
-    documents.refused.failed()
+    documents.refused.failed([one.spid])
     await documents.edit(edit(puts=[other], contents={other.spid: b"x"}))
     assert one.spid in documents.refused, "other mail does not wait for it"
     documents.try_again()
@@ -159,3 +159,72 @@ async def test_refused_mail_that_comes_again_stays() -> None:
     await documents.edit(edit(puts=[one], contents={one.spid: b"x"}))
     documents.try_again()
     assert (await store.content(one.spid)).size == 1
+
+
+class Keeping(MappingStore):
+    """Removes nothing of some messages: every write that would fails."""
+
+    def __init__(self, *kept: int) -> None:
+        super().__init__()
+        self.kept = set(kept)
+        self.sizes: list[int] = []
+        """Of the removals, the failed ones as negative numbers."""
+
+    def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        ended = [change.spid for change in write.changes if change.due is None]
+        fails = not self.kept.isdisjoint(ended)
+        if ended:
+            self.sizes.append(-len(ended) if fails else len(ended))
+        return failed(StoreUnavailable("it may not be deleted")) if fails else super().write(write)
+
+
+async def test_a_removal_that_always_fails_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    stuck, others = [2 * MOST_CHANGES, 6 * MOST_CHANGES], range(0, 8 * MOST_CHANGES, 2)
+    store = Keeping(*stuck)
+    documents = documents_of(store)
+    documents.refused.add({spid: [1] for spid in others})
+    for _ in range(10):
+        documents.try_again()
+    assert [spid for spid in others if spid in documents.refused] == stuck
+    logged = [record.getMessage() for record in caplog.records]
+    assert sum(format_spid(stuck[0]) in text for text in logged) == 1
+    assert len(logged) == 4, "two groups, two messages"
+    documents.refused.add({1: [1]})
+    documents.try_again()
+    assert 1 not in documents.refused
+
+
+async def test_an_outage_costs_one_removal_a_try_and_few_afterwards() -> None:
+    spids = range(0, 8 * MOST_CHANGES, 2)
+    store = Keeping(*spids)
+    documents = documents_of(store)
+    documents.refused.add({spid: [1] for spid in spids})
+    for _ in range(4):
+        documents.try_again()
+    store.kept.clear()
+    documents.try_again()
+    assert not documents.refused
+    assert store.sizes[:4] == [-MOST_CHANGES, -1, -1, -1]
+    assert store.sizes[4:7] == [1, MOST_CHANGES, MOST_CHANGES]
+
+
+async def test_new_mail_waits_for_one_removal_at_most() -> None:
+    store = Slow()
+    documents = documents_of(store)
+    documents.refused.add({spid: [1] for spid in range(0, 8 * MOST_CHANGES, 2)})
+    documents.try_again()
+    [one] = recipients(1)
+    await store.let(documents.edit(edit(puts=[one], contents={one.spid: b"x"})))
+    assert [len(write.changes) for write in store.writes] == [MOST_CHANGES, 1, MOST_CHANGES]
+
+
+async def test_content_does_not_wait_for_a_removal_that_failed() -> None:
+    store = Slow()
+    documents = documents_of(store)
+    one, other = recipients(2, 4)
+    documents.refused.add({one.spid: [1]})
+    documents.refused.failed([one.spid])
+    busy = documents.edit(edit(puts=[other], contents={other.spid: b"x"}))
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(documents.may_come(one.spid), 10)
+    await store.let(busy)
