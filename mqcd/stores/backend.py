@@ -72,6 +72,8 @@ class Change:
     """Of a new message; None when it was staged."""
     zone: str = ""
     """Of a new message: the egress zone that a header chose, "" = none did."""
+    replaced: bool = False
+    """A new message of the write replaces a part of it: like that, refused when the lease has run out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -274,26 +274,25 @@ class PostgresStore:
             if lives:
                 marks = [(node, name, number) for name, number in write.marks.items()]
                 await connection.executemany(_MARK, marks)
-            own = await self._own(connection, session, write.changes, new=bool(lives))
+            own = await self._own(connection, session, write.changes, bool(lives))
             await self._apply(connection, session, [each for each in write.changes if each.spid in own])
         return [change.spid for change in write.changes if change.spid not in own]
 
-    async def _own(self, connection: Any, session: int, changes: Sequence[Change], *, new: bool) -> set[int]:
-        """The messages that may be changed, `new`: also new ones. Locks them."""
+    async def _own(self, connection: Any, session: int, changes: Sequence[Change], lives: bool) -> set[int]:
+        """The messages that may be changed. Locks them."""
         spids = [_signed(change.spid) for change in changes]
         found = await connection.fetch(
             "SELECT spid, owner FROM messages WHERE spid = ANY($1::bigint[]) ORDER BY spid FOR UPDATE", spids
         )
         owners = {_unsigned(spid): owner for spid, owner in found}
-        own = {spid for spid, owner in owners.items() if owner == session}
-        if new:
-            # And ones that a write has ended whose answer was lost.
-            own |= {
-                change.spid
-                for change in changes
-                if change.spid not in owners and (change.is_new or change.due is None)
-            }
-        return own
+
+        def is_own(change: Change) -> bool:
+            if change.spid in owners:
+                return bool(owners[change.spid] == session and (lives or not change.replaced))
+            # New; or it has ended by a write whose answer was lost.
+            return lives and (change.is_new or change.due is None)
+
+        return {change.spid for change in changes if is_own(change)}
 
     async def _apply(self, connection: Any, session: int, changes: Sequence[Change]) -> None:
         kept = [change for change in changes if change.due is not None]

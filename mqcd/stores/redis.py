@@ -275,7 +275,7 @@ class RedisStore:
 
 def _arguments(change: Change) -> list[Any]:
     """A change as WRITE reads it."""
-    words: list[Any] = [format_spid(change.spid), int(change.is_new)]
+    words: list[Any] = [format_spid(change.spid), int(change.is_new), int(change.replaced)]
     words += ["" if change.due is None else change.due, len(change.puts)]
     for qid, value in change.puts.items():
         words += [f"r:{qid}", value]

@@ -87,13 +87,13 @@ for _ = 1, tonumber(word()) do
   if live then redis.call('HSET', prefix .. 'marks:' .. node, name, number) end
 end
 while at <= #ARGV do
-  local spid, new, due = word(), word() == '1', word()
+  local spid, new, replaced, due = word(), word() == '1', word() == '1', word()
   local key, content = prefix .. 'message:' .. spid, prefix .. 'content:' .. spid
   local puts, drops = {}, {}
   for i = 1, 2 * tonumber(word()) do puts[i] = word() end
   for i = 1, tonumber(word()) do drops[i] = word() end
   local owner = redis.call('HGET', key, 'owner')
-  local own = owner == session
+  local own = owner == session and (live or not replaced)
   if not owner then
     -- New; or it has ended by a write whose answer was lost: while the lease lasts nobody else has had it.
     own = live and (new or due == '')

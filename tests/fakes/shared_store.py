@@ -155,8 +155,9 @@ class SharedStore:
             world.marks.setdefault(request.node, {}).update(request.write.marks)
         for change in request.write.changes:
             kept = world.messages.get(change.spid)
+            own = kept is not None and kept.owner == session and (lives or not change.replaced)
             # New; or it has ended by a write whose answer was lost.
-            if kept.owner != session if kept else not (lives and (change.is_new or change.due is None)):
+            if not own and (kept or not (lives and (change.is_new or change.due is None))):
                 lost.append(change.spid)
                 continue
             if change.is_new and kept is None:

@@ -41,7 +41,7 @@ MOST_CHANGES = 500
 
 log = logging.getLogger(__name__)
 
-_LOST = StoreUnavailable("another node has taken the message")
+LOST = "another node has taken the message"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,20 +59,22 @@ class Edit:
     """Idempotency keys, by the SPID of each one's document."""
     contents: Mapping[int, bytes | None] = field(default_factory=dict)
     """Of new messages, by SPID; None where it was staged."""
+    replaces: bool = False
+    """Whether its new messages replace what else it changes: a report its bounces."""
     ended: Callable[[bool], None]
     """Called once it is durable (True) or has failed, before `done`. Lost messages are gone before that."""
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
-    def needed(self) -> bool:
-        """Whether it fails when another node has one of its messages; else that one is left out."""
-        return self.begun or bool(self.contents)
+    def replaced(self) -> Set[int]:
+        """The messages that it changes beside its new ones."""
+        return set(self.spids) - self.contents.keys()
 
-    @property
-    def only_adds(self) -> bool:
-        """Whether it changes nothing but new messages. Those of others replace what they end, which may
-        have ended in the store though the write has failed: a report replaces its bounces."""
-        return not self.drops and all(each.spid in self.contents for each in self.puts)
+    def fails_without(self, lost: Set[int]) -> bool:
+        """Whether it fails when other nodes have these messages; else what it changes of them is left out.
+        An attempt needs all of its messages; new ones need themselves, and one that they replace."""
+        needed = self.spids if self.begun else self.contents
+        return not lost.isdisjoint(needed) or (self.replaces and self.replaced <= lost)
 
     @property
     def spids(self) -> Iterable[int]:
@@ -208,9 +210,10 @@ class Documents:
         batch, waiting = self._writing or Batch(), self._edits
         self._writing, self._edits = None, []
         edits = [*batch.edits, *waiting]
-        self.refused.add(batch.new(edit for edit in edits if edit.needed and edit.only_adds))
+        self.refused.add(batch.new(edit for edit in edits if not edit.replaces))
+        lost = set(chain.from_iterable(edit.spids for edit in edits))
         for edit in edits:
-            _end_edit(edit, _LOST if edit.needed else None)
+            _end_edit(edit, StoreUnavailable(LOST) if edit.fails_without(lost) else None)
         self._write_if_idle()
 
     async def idle(self) -> None:
@@ -267,11 +270,10 @@ class Documents:
         failures: Sequence[BaseException | None] = [error] * len(batch.edits)
         unseen: set[int] = set()
         if lost or error is not None:
-            failures = [
-                _LOST if edit.needed and not lost.isdisjoint(edit.spids) else error for edit in batch.edits
-            ]
+            failures = [StoreUnavailable(LOST) if edit.fails_without(lost) else error for edit in batch.edits]
             refused = [*compress(batch.edits, failures)]
-            self.refused.add(batch.new(edit for edit in refused if edit.only_adds))
+            # What new messages replace may have ended in the store, unless it has said that it is lost.
+            self.refused.add(batch.new(edit for edit in refused if error is None or not edit.replaces))
             unseen = lost | batch.new(refused).keys()
         if isinstance(error, StoreFull):
             self.is_full(error)
@@ -347,8 +349,12 @@ class Documents:
         after = batch.after
         touched: dict[int, set[int]] = defaultdict(set)
         contents: dict[int, bytes | None] = {}
+        replaced: set[int] = set()
         for edit in batch.edits:
-            contents.update(edit.contents)
+            if edit.contents:
+                contents.update(edit.contents)
+            if edit.replaces:
+                replaced |= edit.replaced
             for each in edit.puts:
                 touched[each.spid].add(each.qid)
             for spid, number in chain(edit.drops, edit.exported):
@@ -357,14 +363,17 @@ class Documents:
                 touched[spid].add(KEY_SLOT)
         for spid, message in after.items():
             before = self.messages.get(spid)
-            touched[spid].update(message.events.keys() - (before.events.keys() if before is not None else ()))
-        changes = [self._change(spid, message, touched[spid], contents) for spid, message in after.items()]
+            touched[spid].update(message.events if before is None else message.events.keys() - before.events)
+        changes = [
+            self._change(spid, message, touched[spid], contents, spid in replaced)
+            for spid, message in after.items()
+        ]
         changes.sort(key=lambda change: (not change.is_new, change.due is None))
         return Write(changes=changes, marks=batch.marks)
 
     @staticmethod
     def _change(
-        spid: int, message: Message, touched: set[int], contents: Mapping[int, bytes | None]
+        spid: int, message: Message, touched: set[int], contents: Mapping[int, bytes | None], replaced: bool
     ) -> Change:
         there = message.numbers
         zones = [each.envelope.zone for each in message.records.values()] if spid in contents else []
@@ -377,6 +386,7 @@ class Documents:
             is_new=spid in contents,
             content=contents.get(spid),
             zone=zones[0] if zones else "",
+            replaced=replaced,
         )
 
     def _new_marks(self, spids: Iterable[int]) -> Marks:

@@ -7,13 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import (
-    Purged,
-    Recipient,
-    Settlement,
-    Submission,
-    Verdict,
-)
+from mqcd.core.model import Purged, Recipient, Settlement, Submission, Verdict
 from mqcd.core.observing.notifying import notify_verdict
 from mqcd.core.ports import Reservation
 from mqcd.core.queueing.idempotency import Used
@@ -22,7 +16,7 @@ from mqcd.core.queueing.transition import after, not_later
 from mqcd.core.queueing.transition import arrived as arrival_of
 from mqcd.queue.keys.turns import Turn
 from mqcd.stores.backend import StoreFull
-from mqcd.stores.queue.documents import Edit
+from mqcd.stores.queue.documents import LOST, Edit
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.keys import encode
 from mqcd.stores.queue.message import KEY_SLOT
@@ -189,7 +183,10 @@ def _forget_expired(state: State) -> None:
 
 
 def moves(state: State, settlements: Sequence[Settlement]) -> Sequence[Move]:
-    """What verdicts make of the recipients. Raises ValueError."""
+    """What verdicts make of the recipients; of those that another node has taken since, nothing. Raises
+    ValueError."""
+    kept = {each.key for each in state.kept([settlement.recipient for settlement in settlements])}
+    settlements = [each for each in settlements if each.recipient.key in kept]
     records = state.claimed_records([settlement.recipient for settlement in settlements])
     latest = state.latest_due()
     made: list[Move] = []
@@ -211,6 +208,8 @@ async def settle_streamed(
         for submission in submissions:
             arrivals += [await arrive(state, submission)]
         made = moves(state, settlements)
+        if settlements and not made:
+            raise StoreUnavailable(LOST)
     except BaseException:
         for arrival in arrivals:
             await state.around.backend.unstage(arrival.spid)
@@ -246,6 +245,7 @@ def record(
             **{arrival.spid: arrival.content for arrival in arrivals},
             **{spid: content for key in keys for spid, content in key.contents.items()},
         },
+        replaces=bool(moves and arrivals),
         events=_events(state, moves, arrivals),
         ended=end,
     )

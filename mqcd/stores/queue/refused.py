@@ -12,8 +12,8 @@ send them again, so none of these may be delivered. They are removed by writes o
 | is removed | `try_again` | it goes with others: the write that failed may arrive late |
 | any | it comes again | it is forgotten: its new write replaces what is there |
 
-After a failure nothing is removed until `try_again`. The first removal after that is of one message: while the
-store cannot be written, each try sends only one more apart.
+After a failure nothing is removed until `try_again`. The first removal after that is of one message: while
+the store cannot be written, each try sends only one more apart.
 """
 
 from __future__ import annotations

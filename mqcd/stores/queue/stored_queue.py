@@ -21,14 +21,7 @@ from itertools import chain
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Batch, Recipient, Settlement, Submission
-from mqcd.core.ports import (
-    Clock,
-    Content,
-    FindConnection,
-    Observer,
-    Picked,
-    Reservation,
-)
+from mqcd.core.ports import Clock, Content, FindConnection, Observer, Picked, Reservation
 from mqcd.core.queueing.amendment import applies
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import format_spid
@@ -43,7 +36,7 @@ from mqcd.eventlog.retention import Retention
 from mqcd.queue.format.record import encode
 from mqcd.queue.keys.turns import Turn, once
 from mqcd.stores.backend import Backend, Promises, failed
-from mqcd.stores.queue.documents import Edit
+from mqcd.stores.queue.documents import LOST, Edit
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.exporting import EventFiles, Exporter
 from mqcd.stores.queue.figures import Figures
@@ -303,7 +296,7 @@ class StoredQueue:
         """Note that an attempt starts."""
         state = self._live
         if len(state.kept(recipients)) < len(recipients):
-            return failed(StoreUnavailable("another node has taken the message"))
+            return failed(StoreUnavailable(LOST))
         records = state.claimed_records(recipients)
 
         def end(durable: bool) -> None:
@@ -321,12 +314,10 @@ class StoredQueue:
         """Record verdicts, and take the messages that they give rise to."""
         state = self._live
         claims = [each.recipient for each in settlements]
-        kept = {each.key for each in state.kept(claims)}
-        if settlements and not kept:
+        made = moves(state, settlements)
+        if settlements and not made:
             state.end_claims(claims)
             return asyncio.sleep(0)
-        settlements = [each for each in settlements if each.recipient.key in kept]
-        made = moves(state, settlements)
         whole = [(each, each.content) for each in submissions if isinstance(each.content, bytes)]
         if len(whole) == len(submissions):
             arrivals = [arrived(state, each, octets, len(octets)) for each, octets in whole]

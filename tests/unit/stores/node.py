@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import pytest
+
+from mqcd.core.errors import StoreUnavailable
+from mqcd.core.model import Origin, Settlement
 from mqcd.stores.backend import Backend
 from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.queue.taking import POLL_MS
 from tests.contract.harness import SCHEDULE
-from tests.contract.mail import Post
+from tests.contract.mail import Post, delivered
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 
@@ -37,3 +41,15 @@ class StoreNode(Generic[S]):
         async with asyncio.timeout(60):
             while not condition():
                 await self.clock.run_for(POLL_MS)
+
+
+async def fail_to_report(node: StoreNode[Any]) -> set[tuple[int, int]]:
+    """Settle a message together with a report when the lease has run out; returns what the queue had."""
+    claimed = await node.post.claim_all()
+    report = node.post.submission("sender@example.com", sender="", origin=Origin.REPORT)
+    with pytest.raises(StoreUnavailable):
+        await node.queue.settle(
+            [Settlement(recipient=each, verdict=delivered()) for each in claimed], [report]
+        )
+    await node.queue.close()
+    return {each.key for each in claimed}

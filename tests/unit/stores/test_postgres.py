@@ -16,7 +16,7 @@ from mqcd.stores.postgres import CHUNK, PostgresStore
 from tests.contract.mail import BODY, chunks, delivered, read_all
 from tests.fakes.postgres_server import PostgresServer, end_leases, shared_server
 from tests.unit.stores.kills import check, killed
-from tests.unit.stores.node import StoreNode
+from tests.unit.stores.node import StoreNode, fail_to_report
 
 pytestmark = pytest.mark.slow
 LONG = bytes(range(256)) * 8000
@@ -116,6 +116,18 @@ async def test_a_node_that_is_gone_loses_its_mail_to_another(schema: str) -> Non
         await first.post.send("c@example.org")
     for node in (first, second):
         await node.queue.close()
+
+
+async def test_nothing_ends_without_the_report_on_it(schema: str) -> None:
+    url = shared_server().url
+    first, second = Node(url, schema), Node(url, schema)
+    post = await first.start()
+    await post.send("a@example.org")
+    await end_leases(url, schema)
+    kept = await fail_to_report(first)
+    await second.start()
+    assert set(await second.post.scan()) == kept
+    await second.queue.close()
 
 
 async def test_a_server_that_is_killed_refuses_and_comes_back(own_server: PostgresServer) -> None:

@@ -16,7 +16,7 @@ from mqcd.stores.redis_scripts import TAKE
 from tests.contract.mail import BODY, chunks, delivered, read_all
 from tests.fakes.redis_server import RedisServer
 from tests.unit.stores.kills import check, killed
-from tests.unit.stores.node import StoreNode
+from tests.unit.stores.node import StoreNode, fail_to_report
 
 pytestmark = pytest.mark.slow
 LONG = bytes(range(256)) * 8000
@@ -92,6 +92,17 @@ async def test_a_node_that_is_gone_loses_its_mail_to_another(server: RedisServer
         await first.post.send("c@example.org")
     for node in (first, second):
         await node.queue.close()
+
+
+async def test_nothing_ends_without_the_report_on_it(server: RedisServer) -> None:
+    first, second = Node(server), Node(server)
+    post = await first.start()
+    await post.send("a@example.org")
+    expire(server)
+    kept = await fail_to_report(first)
+    await second.start()
+    assert set(await second.post.scan()) == kept
+    await second.queue.close()
 
 
 async def test_messages_whose_take_had_no_answer_are_taken(server: RedisServer) -> None:
