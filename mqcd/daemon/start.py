@@ -168,7 +168,7 @@ class _Shards:
         directories = [settings.queue.rootpath, settings.queue.spool.rootpath, settings.ops.events.rootpath]
         others = [settings.ops.control.path.parent, settings.submit.local.rootpath]
         for shard in self._numbers:
-            own = division.settings_of(settings, shard, self._of)
+            own = division.settings_of(settings, shard, len(self._numbers))
             # The disk of a shard may be gone: its own process says so.
             with suppress(StoreUnavailable, OSError):
                 check_place(*self._places(shard))
@@ -187,8 +187,8 @@ class _Shards:
 
     def _serve(self, part: Part, tls: ListenersTls, boxes: Mailboxes, tokens: int, *rates: int) -> int:
         def load() -> Loaded:
-            loaded = self._load()
-            return replace(loaded, settings=division.settings_of(loaded.settings, part.shard, self._of))
+            loaded, of = self._load(), len(self._numbers)
+            return replace(loaded, settings=division.settings_of(loaded.settings, part.shard, of))
 
         below, own = self._places(part.shard)
 

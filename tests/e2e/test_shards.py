@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcd.config.checks.complete import SLAVE_CONNECTIONS
 from mqcd.core.queueing.spid import parse_spid, shard_of
 from tests.e2e.conftest import MakePeer, MakeReceiver, MakeServer, MakeSmall
 from tests.e2e.kit import mail
@@ -308,6 +309,7 @@ def test_fewer_shards_empty_the_others(make_server: MakeServer, make_receiver: M
     server.write(plan(later.port, 1))
     server.launch()
     server.events("ready", SHARDS)
+    assert sum(most_connections(server, shard) for shard in range(SHARDS)) <= SLAVE_CONNECTIONS
     ask = {"action": "retry"}
     poll(lambda: server.control.post("/v1/batch", ask, 30)[0] == 200 or None, "a retry of all")
     for recipient in load.acknowledged.all():
@@ -319,6 +321,12 @@ def test_fewer_shards_empty_the_others(make_server: MakeServer, make_receiver: M
     ledger = stopped(server)
     assert ledger.unfinished() == set()
     assert [line.get("shard") for line in server.seen("listening") if line["name"] == "in"] == [0]
+
+
+def most_connections(server: Server, shard: int) -> int:
+    """The connections to next hops that the process of a shard may have."""
+    rows = json.loads(type(server.control)(server.var / f"control.sock.{shard}").get("/v1/settings", 30)[1])
+    return next(int(row["value"]) for row in rows if row["path"] == "mta/deliver/maxconnections")
 
 
 def recipients(server: Server) -> int:

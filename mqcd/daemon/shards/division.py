@@ -54,7 +54,7 @@ def control_path(path: Path, shard: int) -> Path:
 
 
 def settings_of(settings: Settings, shard: int, of: int) -> Settings:
-    """The settings of the server process of one shard of several."""
+    """The settings of the server process of one shard, `of` so many that run, also without listeners."""
     queue, deliver = settings.queue, settings.deliver
     roots = own_roots(settings, shard)
     return replace(
@@ -88,7 +88,7 @@ def settings_of(settings: Settings, shard: int, of: int) -> Settings:
 
 
 def _share(most: int, of: int) -> int:
-    """0 stays "no limit"."""
+    """0 stays "no limit"; a process that had none could do nothing."""
     return max(most // of, 1) if most else 0
 
 
