@@ -285,6 +285,8 @@ class Reader:
         return self._defaults[place.path]
 
     def _parse(self, place: Place, text: str) -> Any:
+        if text == NONE and place.default == "" and not place.row.required:
+            return ""
         value = place.row.kind.parse(self._tokens.expand(text))
         if isinstance(value, tuple) and _has_paths(value):
             return tuple(map(self._tokens.absolute, value))

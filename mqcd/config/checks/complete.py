@@ -93,17 +93,20 @@ def _listed(queue: QueueSettings, given: Collection[str]) -> QueueSettings:
 def _listener(listener: ListenerSettings, host: str) -> ListenerSettings:
     server = listener.server
     announced = server.announcehost or host
-    networks = tuple(_network(each, announced) for each in server.remotenets)
+    networks = tuple(_network(each, announced, host) for each in server.remotenets)
     greeting = _greeting(server.smtpgreet, announced)
     server = dataclasses.replace(server, announcehost=announced, smtpgreet=greeting, remotenets=networks)
     return dataclasses.replace(listener, server=server)
 
 
-def _network(network: NetworkSettings, host: str) -> NetworkSettings:
+def _network(network: NetworkSettings, announced: str, host: str) -> NetworkSettings:
+    """`announced`: by the listener, `host`: by the application."""
     own = given_in(network, NetworkSettings)
-    if "smtpgreet" not in own:
-        return network
-    changed: dict[str, Any] = {"smtpgreet": _greeting(own["smtpgreet"], own.get("announcehost", host))}
+    changed: dict[str, Any] = {}
+    if "announcehost" in own:
+        announced = changed["announcehost"] = own["announcehost"] or host
+    if "smtpgreet" in own:
+        changed["smtpgreet"] = _greeting(own["smtpgreet"], announced)
     return dataclasses.replace(network, **changed)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mqcd.config.kinds.overriding import given
 from mqcd.config.load import MAX_OCTETS, defaults, load
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.schema import PLACES, Place
@@ -18,6 +19,7 @@ from mqcd.config.settings import (
     ListenerSettings,
     LogFormat,
     LogLevel,
+    NetworkSettings,
     QuotaSettings,
     RelaySettings,
     RemoteNetSettings,
@@ -61,6 +63,27 @@ def test_the_host_name_is_announced_by_default() -> None:
     assert settings.deliver.client.announcehost == "mail.example.net"
     assert settings.report.announcemta == "mail.example.net"
     assert settings.report.ndr_from == "postmaster@example.net"
+
+
+def test_no_name_of_its_own_in_a_network_is_the_applications() -> None:
+    settings = loaded(
+        document(
+            "mta/submit/listeners/listener/server",
+            "<announcehost>in.example.net</announcehost><remotenets><remotenet ip='192.0.2.1'>"
+            "<announcehost>-</announcehost><smtpgreet>at %H%</smtpgreet></remotenet></remotenets>",
+        )
+    ).settings
+    [network] = settings.submit.listeners[0].server.remotenets
+    assert given(network, NetworkSettings) == {"announcehost": HOST, "smtpgreet": f"at {HOST}"}
+
+
+@pytest.mark.parametrize(
+    "place",
+    [place for place in PLACES.values() if place.default == "" and not place.row.required],
+    ids=lambda place: place.path,
+)
+def test_a_dash_is_no_text(place: Place) -> None:
+    assert loaded(document(place.path, "-")).settings == loaded(document(place.path, "")).settings
 
 
 def test_an_announced_name_of_its_own_wins() -> None:
