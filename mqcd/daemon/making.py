@@ -85,7 +85,7 @@ def make_rules(
     effects = Effects(deliverer, batches, clock, parts.store.may_expire, log_event, speaks=speaks)
     book = RuleBook(rules_path(settings), clock, parts.store.may_expire, effects)
     deliverer.on_effect(Replies(book, clock, log_event))
-    batches.reach, batches.pending = deliverer.act, deliverer.standing.pending
+    batches.following.reach, batches.following.pending = deliverer.act, deliverer.standing.pending
     batches.probe = deliverer.probe
     batches.resolve = Resolving(parts.store, lambda: deliverer.router)
     return Rules(book, effects, Ruling(book, deliverer, batches, clock, log_event))

@@ -23,6 +23,7 @@ from mqcd.config.settings import Settings, Suppressing
 from mqcd.core.ports import Clock, Observer
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
+from mqcd.daemon.control.actions.applying import purge
 from mqcd.daemon.control.held import HeldRequests
 from mqcd.daemon.control.keeping import Keeping
 from mqcd.daemon.control.pages import Pages
@@ -61,7 +62,7 @@ log = logging.getLogger("mqcd.daemon")
 _LAG, _LOG = "the loop's watch", "the log"
 _RESOURCES = "the watch for memory and storage"
 _ADVICE = "the watch for advice"
-_BATCHES, _GRACES = "operators' actions", "the end of removals"
+_BATCHES, _FILES, _GRACES = "operators' actions", "the files of operators' actions", "the end of removals"
 _RULES = "the watch for rules"
 _LOSSY = "the log of refusals and connections"
 _COMPANIONS = "processes beside the server"
@@ -213,7 +214,7 @@ class Server:
             # It asks the whole queue which of its files were taken, and must ask before any is delivered.
             self._open_maildrop,
             # Before anything is claimed that an action is to reach.
-            self._batches.recall,
+            self._batches.following.recall,
             # From here on there are claims.
             self.deliverer.start,
             # What follows finds delivery at work.
@@ -269,7 +270,8 @@ class Server:
         if not self.settings.queue.read_only:
             self.guard.spawn(_BATCHES, self._batches.run())
             self.guard.spawn(_RULES, self.rules.book.run())
-            self.guard.spawn(_GRACES, self._batches.purge())
+            self.guard.spawn(_FILES, self._batches.tend())
+            self.guard.spawn(_GRACES, purge(self.store, self._clock))
 
     # ------------------------------------------------------------ while it runs
 
@@ -333,7 +335,7 @@ class Server:
             # Together: each may last for all of the grace.
             self._stop_mail,
             # The next start carries on what is left of them.
-            lambda: self.guard.end(_RULES, _BATCHES, _GRACES),
+            lambda: self.guard.end(_RULES, _BATCHES, _FILES, _GRACES),
             # Behind the doors: it waits for the answer to its last file.
             self._stop_maildrop,
             # When no session is left that could use what the doors share.

@@ -13,11 +13,10 @@ import socket
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from mqcd.core.errors import StoreUnavailable
+from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.ports import Clock, Connection
 from mqcd.core.queueing import calls
 from mqcd.core.queueing.holding import Holding
@@ -25,8 +24,7 @@ from mqcd.daemon.control.asking import Question, ask
 from mqcd.deliver.service import Deliverer
 from mqcd.net.control.lending import joined, lend, say_good
 from mqcd.net.shared.balance import Balance
-from mqcd.ops.http.pages import JSON
-from mqcd.ops.http.server import Answer, Request
+from mqcd.ops.http.server import Request
 from mqcd.ops.log.log import LogEvent
 from mqcd.submit.esmtp.calls import Collect
 
@@ -154,9 +152,9 @@ class HeldRequests:
         wanted = calls.started(self._holding(), node, user)
         return 0 if wanted is None else len(self._deliverer.start_held(wanted))
 
-    async def page(self, request: Request) -> Answer:
+    async def page(self, request: Request) -> object:
         """Start the mail of this shard for another process of the server, or say whether some is to be
-        collected."""
+        collected. Raises DecodeError, StoreUnavailable."""
         try:
             fields = json.loads(request.body)
             user = str(fields["user"])
@@ -165,7 +163,5 @@ class HeldRequests:
             else:
                 domains = self._start_here(str(fields["node"]), user)
         except (ValueError, KeyError, TypeError) as error:
-            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"expected node and user: {error}\n".encode())
-        except StoreUnavailable as error:
-            return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{error}\n".encode())
-        return Answer(body=json.dumps({"domains": domains}).encode() + b"\n", content_type=JSON)
+            raise DecodeError(f"expected node and user: {error}") from error
+        return {"domains": domains}

@@ -13,11 +13,12 @@ import os
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
-from mqcd.core.errors import ContentUnavailable, DecodeError, StoreUnavailable
+from mqcd.core.errors import DecodeError
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import parse_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.orders import fields_in
+from mqcd.daemon.control.api.binding import Missing, refused
 from mqcd.daemon.control.selections import parse_selection
 from mqcd.ops.http.server import Answer, Request
 from mqcd.queue.format import record
@@ -31,61 +32,44 @@ _OCTETS = "application/octet-stream"
 
 
 class Looking:
-    """The pages."""
+    """The pages. They raise as an `api.binding.Handler` does."""
 
     def __init__(self, store: StoredQueue) -> None:
         self._store = store
 
     async def moment(self, _request: Request) -> Answer:
         """All recipients, and the events that are in no file."""
-        try:
-            return Answer(body=self._store.moment().pack(), content_type=_OCTETS)
-        except StoreUnavailable as error:
-            return _refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
+        return Answer(body=self._store.moment().pack(), content_type=_OCTETS)
 
     async def events(self, request: Request) -> Answer:
         """The events of a message that are in no file."""
-        try:
-            spid = parse_spid(parse_qs(request.query).get("spid", [""])[0])
-            return Answer(body=b"".join(self._store.unfiled(spid)), content_type=_OCTETS)
-        except DecodeError as error:
-            return _refused(HTTPStatus.BAD_REQUEST, error)
-        except StoreUnavailable as error:
-            return _refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
+        spid = parse_spid(parse_qs(request.query).get("spid", [""])[0])
+        return Answer(body=b"".join(self._store.unfiled(spid)), content_type=_OCTETS)
 
     async def records(self, request: Request) -> Answer:
         """The recipients that are selected."""
-        try:
-            selection = parse_selection(fields_in(request))
-            lines = [
-                (IN_FLIGHT if self._store.in_flight(each) else WAITS) + record.encode(each)
-                async for each in self._store.scan(selection)
-            ]
-        except DecodeError as error:
-            return _refused(HTTPStatus.BAD_REQUEST, error)
-        except StoreUnavailable as error:
-            return _refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
+        selection = parse_selection(fields_in(request))
+        lines = [
+            (IN_FLIGHT if self._store.in_flight(each) else WAITS) + record.encode(each)
+            async for each in self._store.scan(selection)
+        ]
         return Answer(body=b"".join(lines), content_type=_OCTETS)
 
     async def content(self, request: Request) -> Answer:
         """A piece of a message's content."""
         if request.uid not in (0, os.geteuid()):
-            return _refused(HTTPStatus.FORBIDDEN, "contents are for root and the server's user")
+            return refused(HTTPStatus.FORBIDDEN, "contents are for root and the server's user")
         fields = parse_qs(request.query)
         try:
             spid, at = parse_spid(fields.get("spid", [""])[0]), int(fields.get("at", ["0"])[0])
-            found = [each async for each in self._store.scan(Selection(spid=spid, limit=1))]
-            if not found:
-                return _refused(HTTPStatus.NOT_FOUND, "no such message is in the queue")
-            content = await self._store.content(found[0])
-        except (DecodeError, ValueError) as error:
-            return _refused(HTTPStatus.BAD_REQUEST, error)
-        except StoreUnavailable as error:
-            return _refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
+        except ValueError as error:
+            raise DecodeError(str(error)) from error
+        found = [each async for each in self._store.scan(Selection(spid=spid, limit=1))]
+        if not found:
+            raise Missing("no such message is in the queue")
+        content = await self._store.content(found[0])
         try:
             return Answer(body=await _piece(content, at), content_type=_OCTETS)
-        except ContentUnavailable as error:
-            return _refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
         finally:
             content.close()
 
@@ -97,7 +81,3 @@ async def _piece(content: Content, at: int) -> bytes:
     while len(piece) < PIECE and (chunk := await content.read(PIECE - len(piece))):
         piece += chunk
     return bytes(piece)
-
-
-def _refused(status: HTTPStatus, why: object) -> Answer:
-    return Answer(status=status, body=f"{why}\n".encode())

@@ -12,7 +12,7 @@ from mqcd.core.ports import Clock
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.ruling import Ruling
-from mqcd.daemon.control.api.binding import Given, Handler, bind
+from mqcd.daemon.control.api.binding import Given, Handler, answering, bind
 from mqcd.daemon.control.api.openapi import describe
 from mqcd.daemon.control.api.table import TABLE
 from mqcd.daemon.control.browsing import Browsing
@@ -100,7 +100,7 @@ class Pages:
             # Commands read the files of the clustered-file queue themselves.
             **(self._inside(self.described.queue) if self.described.queue is not None else {}),
             **self.for_ops(),
-            HELD: Action(self._when_open(self.held.page)),
+            HELD: Action(self._when_open(answering(self.held.page))),
             **bind(TABLE, self._handlers()),
         }
 
@@ -117,15 +117,15 @@ class Pages:
             "showMessage": browsing.message,
             "readContent": browsing.content,
             "addMessage": Injecting(self.local).add,
-            "beginBatch": lambda request, _: self.batches.ask(request),
+            "beginBatch": self.batches.ask,
             "listBatches": self.batches.progress,
             "listDestinations": lambda _, __: self._destinations(),
             "listLanes": lambda _, __: lane_rows(self.deliverer.lanes()),
             "listStuck": lambda _, __: stuck_rows(self.deliverer.stuck()),
             "explain": lambda request, _: explain(request),
-            "listRules": lambda request, _: self.ruling.list(request),
-            "addRule": lambda request, _: self.ruling.add(request),
-            "cancelRule": lambda request, _: self.ruling.cancel(request),
+            "listRules": self.ruling.list,
+            "addRule": self.ruling.add,
+            "cancelRule": self.ruling.cancel,
         }
         return {
             **{name: self._if_open(handler) for name, handler in of_queue.items()},
@@ -162,7 +162,7 @@ class Pages:
             CONTENT: looking.content,
             UNFILED: looking.events,
         }
-        return {path: Action(self._when_open(page)) for path, page in found.items()}
+        return {path: Action(self._when_open(answering(page))) for path, page in found.items()}
 
     def _when_open(self, page: Page) -> Page:
         """503 while the queue is not open: its figures would be false zeros."""

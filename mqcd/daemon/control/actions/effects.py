@@ -78,7 +78,7 @@ class Effects:
         """A batch on the mail of this shard; the other processes begin their parts of it."""
         try:
             order = Order(batch=batch, selection=Selection(where=where), resolved=self._on_records(where))
-            await self._batches.begin(order)
+            await self._batches.known.begin(order)
         except StoreUnavailable as error:
             log.warning("%s: mail that waits follows the change when it is due: %s", rule, error)
 

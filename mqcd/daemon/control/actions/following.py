@@ -7,21 +7,22 @@ the batch's mark, by which no batch changes them twice.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mqcd.core.errors import DecodeError
+from mqcd.core.model import Batch
 from mqcd.core.queueing.spid import format_spid, parse_spid
+from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.orders import Order, parse_order
 from mqcd.deliver.standing import Pending
 from mqcd.disk.durable import Disk
 
 log = logging.getLogger(__name__)
-
-Source = Callable[[], Sequence[Pending]]
 
 
 class Following:
@@ -31,21 +32,31 @@ class Following:
         self._disk = disk
         self._path = path
         self._written: list[Pending] = []
+        self._noting = asyncio.Lock()
+        self.reach: Callable[[Collection[tuple[int, int]], Batch, Selection], None] = lambda *_: None
+        """Has a batch on a selection reach these (SPID, QID) in flight. Set where mail is delivered."""
+        self.pending: Callable[[], Sequence[Pending]] = tuple
+        """What batches have still to do. Set with it."""
 
-    def load(self) -> Sequence[Pending]:
-        """What the last run left. A file that cannot be understood is logged, and counts as empty."""
+    async def recall(self) -> None:
+        """Before anything is claimed: have the batches of earlier runs reach what was in flight then. A file
+        that cannot be understood is logged, and counts as empty."""
         try:
             self._written = [_pending(each) for each in json.loads(self._disk.read_file(self._path))]
         except FileNotFoundError:
-            return ()
+            return
         except (OSError, ValueError, TypeError, AttributeError, KeyError, DecodeError) as error:
             log.error("%s: mail that was in flight does not follow its batches: %s", self._path, error)
-            return ()
-        return self._written
+            return
+        for batch, selection, keys in self._written:
+            self.reach(keys, batch, selection)
 
-    def write(self, pending: Sequence[Pending]) -> None:
-        """Make it durable, if it has changed. Raises OSError."""
-        pending = list(pending)
+    async def note(self) -> None:
+        """Make what is pending durable, if it has changed. Raises OSError."""
+        async with self._noting:
+            await asyncio.to_thread(self._write, list(self.pending()))
+
+    def _write(self, pending: list[Pending]) -> None:
         if pending == self._written:
             return
         self._disk.mkdir(self._path.parent)

@@ -8,30 +8,25 @@ that back.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from http import HTTPStatus
-from typing import Any
 
-from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.errors import DecodeError
 from mqcd.core.model import Action, Batch
 from mqcd.core.ports import Clock
 from mqcd.core.selecting.rules import RuleAction, StandingRule, where_of_batch
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.orders import Order, fields_in, name_of, take_dry_run
+from mqcd.daemon.control.api.binding import Given
 from mqcd.daemon.control.resolving import check_zones
 from mqcd.daemon.rules.book import RuleBook
 from mqcd.daemon.rules.form import fields_of, parse_rule
 from mqcd.deliver.service import Deliverer
-from mqcd.ops.http.pages import JSON
-from mqcd.ops.http.server import Answer, Request
+from mqcd.ops.http.server import Request
 from mqcd.ops.log.log import LogEvent
 
 RULES, CANCEL = "/v1/rules", "/v1/rules/cancel"
-Work = Callable[[dict[str, Any], str], Any]
-"""What a POST does with its fields, and on behalf of which user."""
 
 
 class Ruling:
@@ -46,28 +41,14 @@ class Ruling:
         self._clock = clock
         self._log_event = log_event
 
-    async def list(self, _request: Request) -> Answer:
+    async def list(self, _request: Request, _given: Given) -> object:
         """The rules that stand."""
         await self._book.look()
-        return answer([self._shown(rule) for rule in self._book.rules.values()])
+        return [self._shown(rule) for rule in self._book.rules.values()]
 
-    async def add(self, request: Request) -> Answer:
-        """Add one, or say what it would select."""
-        return await self._post(request, self._add)
-
-    async def cancel(self, request: Request) -> Answer:
-        """End one."""
-        return await self._post(request, self._cancel)
-
-    async def _post(self, request: Request, work: Work) -> Answer:
-        try:
-            return answer(await work(fields_in(request), request.by))
-        except DecodeError as error:
-            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
-        except StoreUnavailable as error:
-            return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{error}\n".encode())
-
-    async def _add(self, fields: dict[str, Any], by: str) -> Mapping[str, object]:
+    async def add(self, request: Request, _given: Given) -> object:
+        """Add one, or say what it would select. Raises DecodeError, StoreUnavailable."""
+        fields, by = fields_in(request), request.by
         dry_run = take_dry_run(fields)
         now = self._clock.now()
         for name in ("id", "at"):
@@ -99,7 +80,9 @@ class Ruling:
             **({"unrouted": outcome.order.unrouted} if outcome.order.unrouted else {}),
         }
 
-    async def _cancel(self, fields: dict[str, Any], by: str) -> Mapping[str, object]:
+    async def cancel(self, request: Request, _given: Given) -> object:
+        """End one. Raises DecodeError, StoreUnavailable."""
+        fields, by = fields_in(request), request.by
         name = fields.get("id")
         if fields.keys() != {"id"} or not isinstance(name, str):
             raise DecodeError("id: expected the id of a rule, and nothing else")
@@ -130,8 +113,3 @@ class Ruling:
 
 _STAYS = {RuleAction.HOLD: "held", RuleAction.BOUNCE: "removed"}
 """The area in which the mail of a cancelled rule stays."""
-
-
-def answer(value: object) -> Answer:
-    """As JSON."""
-    return Answer(body=json.dumps(value, separators=(",", ":")).encode() + b"\n", content_type=JSON)

@@ -46,15 +46,23 @@ def _bound(methods: Mapping[Method, Operation], handlers: Mapping[str, Handler])
 
 
 def _page(operation: Operation, handler: Handler) -> Page:
+    async def work(request: Request) -> object:
+        if request.method != Method.POST:
+            given = read_query(operation.fields, request.query)
+        else:
+            given = read_object(operation.fields, request.body) if operation.body is Body.FIELDS else {}
+        found = handler(request, given)
+        return await found if isinstance(found, Awaitable) else found
+
+    return answering(work)
+
+
+def answering(work: Callable[[Request], Awaitable[object]]) -> Callable[[Request], Awaitable[Answer]]:
+    """A page that answers with what `work` gives or raises, see `Handler`."""
+
     async def page(request: Request) -> Answer:
         try:
-            if request.method != Method.POST:
-                given = read_query(operation.fields, request.query)
-            else:
-                given = read_object(operation.fields, request.body) if operation.body is Body.FIELDS else {}
-            found = handler(request, given)
-            if isinstance(found, Awaitable):
-                found = await found
+            found = await work(request)
         except Missing as error:
             return refused(HTTPStatus.NOT_FOUND, error)
         except DecodeError as error:

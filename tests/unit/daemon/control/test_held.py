@@ -11,6 +11,7 @@ import pytest
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
+from mqcd.daemon.control.api.binding import answering
 from mqcd.daemon.control.held import AGAIN_MS, HELD, HeldRequests
 from mqcd.ops.http.server import Request
 from mqcd.submit.esmtp.calls import Collect
@@ -75,7 +76,7 @@ async def test_another_process_gets_a_number(fields: dict[str, object], domains:
     async with kit() as made:
         await made.submit("x@a.example")
         request = Request(method="POST", path=HELD, body=json.dumps(fields).encode())
-        answer = await made_of(made).page(request)
+        answer = await answering(made_of(made).page)(request)
         assert json.loads(answer.body) == {"domains": domains}
-        bad = await made_of(made).page(Request(method="POST", path=HELD, body=b"{}"))
+        bad = await answering(made_of(made).page)(Request(method="POST", path=HELD, body=b"{}"))
         assert bad.status == HTTPStatus.BAD_REQUEST

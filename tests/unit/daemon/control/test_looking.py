@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.queueing.spid import format_spid
+from mqcd.daemon.control.api.binding import answering
 from mqcd.daemon.control.looking import CONTENT, MOMENT, RECORDS, UNFILED, Looking
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
@@ -85,11 +86,11 @@ async def test_content_comes_from_an_offset(store: MemoryStore, post: Post) -> N
 async def test_other_questions_are_refused(
     store: MemoryStore, post: Post, query: str, uid: int, status: HTTPStatus
 ) -> None:
-    assert (await Looking(store).content(asked(CONTENT, query, uid=uid))).status == status
+    assert (await answering(Looking(store).content)(asked(CONTENT, query, uid=uid))).status == status
 
 
 async def test_a_selection_that_is_not_understood_is_refused(store: MemoryStore, post: Post) -> None:
-    answer = await Looking(store).records(asked(RECORDS, body=b'{"colour":"red"}'))
+    answer = await answering(Looking(store).records)(asked(RECORDS, body=b'{"colour":"red"}'))
     assert answer.status == HTTPStatus.BAD_REQUEST
 
 
@@ -104,5 +105,6 @@ async def test_events_without_a_file_are_given_by_message(tmp_path: Path) -> Non
     await post.send("b@two.example")
     [line] = (await Looking(store).events(asked(UNFILED, f"spid={format_spid(one.spid)}"))).body.splitlines()
     assert json.loads(line)["recipient"] == one.address
-    assert (await Looking(store).events(asked(UNFILED, "spid=x"))).status == HTTPStatus.BAD_REQUEST
+    said = await answering(Looking(store).events)(asked(UNFILED, "spid=x"))
+    assert said.status == HTTPStatus.BAD_REQUEST
     await store.close()

@@ -24,8 +24,10 @@ from mqcd.core.ports import Picked
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import parse_where
+from mqcd.daemon.control.actions.applying import purge
 from mqcd.daemon.control.actions.batches import BATCH, BATCHES, Batches
 from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, parse_order, record
+from mqcd.daemon.control.api.binding import answering
 from mqcd.daemon.control.resolving import Resolved
 from mqcd.deliver.standing import Standing
 from mqcd.disk.durable import Disk
@@ -33,7 +35,7 @@ from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.ops.http.server import Answer, Request
 from mqcd.stores.queue.exporting import EventFiles
-from tests.contract.mail import Post
+from tests.contract.mail import Post, delivered
 from tests.fakes.clock import FakeClock, turns
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
@@ -80,7 +82,12 @@ class Rig:
 
     async def asked(self, uid: int = 7, author: str = "", **fields: object) -> Answer:
         body = json.dumps(fields).encode()
-        return await self.batches.ask(Request(method="POST", path=BATCH, body=body, uid=uid, author=author))
+        request = Request(method="POST", path=BATCH, body=body, uid=uid, author=author)
+        return await answering(lambda asked: self.batches.ask(asked, {}))(request)
+
+    def follows(self, standing: Standing) -> None:
+        """Delivery has these."""
+        self.batches.following.reach, self.batches.following.pending = standing.act, standing.pending
 
     async def done(self, until: Callable[[], bool]) -> None:
         """Run until this holds."""
@@ -173,16 +180,34 @@ async def test_a_limit_counts_over_a_kill(rig: Rig, selection: dict[str, str]) -
     assert rig.observer.count(Verb.HELD) == 3
 
 
+async def test_what_ended_while_the_store_failed_is_not_in_flight(rig: Rig) -> None:
+    post = Post(rig.store, rig.clock)
+    [busy] = await rig.store.claim(1, rig.clock.now(), {})
+    rig.store.parts = 0
+    name = json.loads((await rig.asked(action="hold")).body)["batch"]
+    running = asyncio.ensure_future(rig.batches.run())
+    while not rig.listed(name)["trouble"]:
+        await asyncio.sleep(0)
+    assert rig.listed(name)["in_flight"] == 1
+    await post.settle(delivered(), busy, *await post.claim_all())
+    rig.clock.advance(1000)
+    while not rig.events:
+        await asyncio.sleep(0)
+    running.cancel()
+    [event] = rig.events
+    assert (event["changed"], event["in_flight"]) == (0, 0)
+
+
 async def test_what_has_not_followed_a_batch_outlives_a_kill(rig: Rig) -> None:
     [busy] = await rig.store.claim(1, rig.clock.now(), {})
     standing = Standing(rig.clock, rig.store.may_expire)
-    rig.batches.reach, rig.batches.pending = standing.act, standing.pending
+    rig.follows(standing)
     await rig.asked(action="hold", reason="why")
     await rig.done(lambda: bool(rig.events))
     assert rig.events[0]["in_flight"] == 1
     standing, rig.batches = Standing(rig.clock, rig.store.may_expire), rig.made()
-    rig.batches.reach = standing.act
-    await rig.batches.recall()
+    rig.follows(standing)
+    await rig.batches.following.recall()
     batch = standing.acted(busy)
     assert batch is not None
     assert (batch.id, batch.reason) == (rig.events[0]["batch"], "why")
@@ -192,17 +217,17 @@ async def test_what_has_not_followed_a_batch_outlives_a_kill(rig: Rig) -> None:
 async def test_what_has_followed_is_noted_after_a_while(rig: Rig) -> None:
     [busy] = await rig.store.claim(1, rig.clock.now(), {})
     standing = Standing(rig.clock, rig.store.may_expire)
-    rig.batches.reach, rig.batches.pending = standing.act, standing.pending
+    rig.follows(standing)
     await rig.asked(action="hold")
     await rig.done(lambda: bool(rig.events))
     file = rig.path / "following" / "0.json"
     assert format_spid(busy.spid) in file.read_text()
     standing.acted(busy)
-    purging = asyncio.ensure_future(rig.batches.purge())
+    tending = asyncio.ensure_future(rig.batches.tend())
     while format_spid(busy.spid) in file.read_text():
         await asyncio.sleep(0)
         rig.clock.advance(1000)
-    purging.cancel()
+    tending.cancel()
 
 
 async def test_a_damaged_note_of_what_follows_is_logged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -211,7 +236,7 @@ async def test_a_damaged_note_of_what_follows_is_logged(rig: Rig, caplog: pytest
     for text in ("[", "[1]", "{}x", '[{"action": "hold"}]', '[{"keys": ["7"]}]'):
         file.write_text(text)
         caplog.clear()
-        await rig.made().recall()
+        await rig.made().following.recall()
         assert "0.json: mail that was in flight does not follow" in caplog.text, text
 
 
@@ -221,11 +246,11 @@ async def test_what_was_recorded_while_the_shard_was_away_is_taken_up_in_its_ord
     for each in (undo, hold):
         record(Disk(), rig.path, 0, Order(batch=each, selection=Selection()))
         record(Disk(), rig.path, 1, Order(batch=each, selection=Selection()))
-    purge = asyncio.ensure_future(rig.batches.purge())
+    tending = asyncio.ensure_future(rig.batches.tend())
     await asyncio.sleep(0)
     rig.clock.advance(5000)
     await rig.done(lambda: len(rig.events) == 2)
-    purge.cancel()
+    tending.cancel()
     assert [(each["batch"], each["changed"]) for each in rig.events] == [("z", 4), ("a", 4)]
     assert rig.files() == ["1-a.json", "1-z.json"]
 
@@ -258,7 +283,7 @@ async def test_the_last_batches_are_listed_over_a_restart(rig: Rig) -> None:
     removed = json.loads((await rig.asked(action="remove")).body)["batch"]
     await rig.done(lambda: len(rig.events) == 2)
     rig.batches = rig.made()
-    rig.batches.resume()
+    rig.batches.known.resume()
     newest, oldest = rig.every()
     assert (newest["batch"], newest["changed"], newest["undo"]) == (removed, 4, True)
     assert (oldest["batch"], oldest["by"], oldest["reason"], oldest["undo_until"]) == (
@@ -317,7 +342,7 @@ def test_no_more_batches_are_kept_than_may_be(tmp_path: Path) -> None:
 async def test_the_end_of_graces_is_looked_for(rig: Rig) -> None:
     await rig.asked(action="remove")
     await rig.done(lambda: bool(rig.events))
-    purging = asyncio.ensure_future(rig.batches.purge())
+    purging = asyncio.ensure_future(purge(rig.store, rig.clock))
     while rig.store.stats()[Area.REMOVED].recipients:
         await asyncio.sleep(0)
         rig.clock.advance(GRACE // 10)
@@ -328,18 +353,9 @@ async def test_the_end_of_graces_is_looked_for(rig: Rig) -> None:
 async def test_a_leap_of_the_clock_ends_no_grace(rig: Rig) -> None:
     await rig.asked(action="remove")
     await rig.done(lambda: bool(rig.events))
-    rounds: list[int] = []
-
-    def pending() -> tuple[()]:
-        rounds.append(rig.clock.monotonic())
-        return ()
-
-    rig.batches.pending = pending
-    purging = asyncio.ensure_future(rig.batches.purge())
+    purging = asyncio.ensure_future(purge(rig.store, rig.clock))
     rig.clock.leap(2 * GRACE)
-    while len(rounds) < 3:
-        await asyncio.sleep(0)
-        rig.clock.advance(1000)
+    await rig.clock.run_for(15_000)
     assert not rig.observer.purges
     rig.clock.leap(-2 * GRACE)
     while rig.store.stats()[Area.REMOVED].recipients:
@@ -417,7 +433,7 @@ async def test_a_file_that_is_no_batch_stays(rig: Rig, caplog: pytest.LogCapture
     rig.path.mkdir()
     (rig.path / "0-x.json").write_text("{}")
     (rig.path / "1-of-another-shard.json").write_text("{}")
-    rig.batches.resume()
+    rig.batches.known.resume()
     assert "0-x.json is no batch" in caplog.text
     assert len(rig.files()) == 2
 
@@ -525,8 +541,8 @@ async def test_a_name_is_taken_while_sites_are_looked_up(rig: Rig, second: str, 
 
 async def test_a_part_that_the_front_records_meanwhile_runs_once(rig: Rig) -> None:
     rig.batches.resolve = resolver = Resolver()
-    rig.batches.resume()
-    purging = asyncio.ensure_future(rig.batches.purge())
+    rig.batches.known.resume()
+    tending = asyncio.ensure_future(rig.batches.tend())
     asking = asyncio.ensure_future(rig.asked(action="hold", id="mine", at=rig.clock.now()))
     await turns()
     batch = Batch(id="mine", action=Action.HOLD, at=rig.clock.now(), by="uid:7")
@@ -536,7 +552,7 @@ async def test_a_part_that_the_front_records_meanwhile_runs_once(rig: Rig) -> No
     resolver.let.set()
     assert (await asking).status == 200
     await rig.done(lambda: bool(rig.events))
-    purging.cancel()
+    tending.cancel()
     assert ([each["changed"] for each in rig.events], rig.files()) == ([4], [])
 
 
