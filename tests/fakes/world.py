@@ -187,7 +187,7 @@ class World:
     def _claim(self, room: int) -> None:
         wall = START_MS + self.now
         self.table.renew_rests(self.now)
-        skip = self.table.skip(self.now)
+        skip = self.table.passing.skip(self.now)
         gives = []
         while room and self._due and self._due[0][0] <= wall:
             _, _, recipient = heapq.heappop(self._due)

@@ -117,10 +117,15 @@ class Loop:
             return
         now = self._relieve()
         if self._plan.claims(room := table.entering.room(), now):
-            await self._claim(room, now)
+            if room:
+                # First, and for a part of the room: other mail may fill all of it.
+                room -= await self._claim_held(room)
+            await self._claim(room)
         if self._terms.rests:
             return
+        # Behind all that claims: what has come may start.
         self._pool.dispatch()
+        # Last: when the next turn comes depends on what the others have left.
         self._sleep_until_next()
         self._wake.turned()
 
@@ -131,29 +136,6 @@ class Loop:
         if self._plan.relieves(self._table.entering.room(), now):
             self._settling.give(*self._table.relieve(now))
         return now
-
-    async def _claim(self, room: int, now: int) -> None:
-        """Claim at `now` for `room`; 0 = the active set is full, for tenants that hold little of it."""
-        table, wall = self._table, self._clock.now()
-        table.renew_rests(now)
-        skip = table.skip(now, wall, self._standing.barred, self._comes_to_rest)
-        self._plan.claiming(bool(skip))
-        if room and (held := await self._claim_held(room)):
-            self._wake.kick()
-            room -= held
-        overdue = partial(self._overdue, wall) if skip.by_lanes else None
-        received_by = wall - self._terms.schedule.first_age
-        most, places = min(room, CLAIMED_AT_ONCE), table.entering.places(skip)
-        claimed = await self._store.claim(most, wall, skip, overdue, received_by, places)
-        table.entering.enter(claimed)
-        if self._terms.rests:
-            self._recorder.park(claimed, 0)
-            return
-        self._placing.place(self._held.ended(claimed))
-        due = self._store.next_due() if room else None
-        more = due is not None and due <= self._clock.now()
-        if self._plan.claimed(room, now, some=bool(claimed), due=more, refused=places.refused):
-            self._wake.kick()
 
     async def _claim_held(self, room: int) -> int:
         """Claim held mail that is sent now, for a quarter of the room; returns how many. For the only place
@@ -167,7 +149,37 @@ class Loop:
         self._held_last = bool(claimed)
         self._table.entering.enter(claimed)
         self._placing.place(claimed)
+        if claimed:
+            self._wake.kick()
         return len(claimed)
+
+    async def _claim(self, room: int) -> None:
+        """Claim for `room`; 0 = the active set is full, for tenants that hold little of it. All that a claim
+        goes by is of one moment: nothing awaits before the claim itself."""
+        table, clock = self._table, self._clock
+        now, wall = clock.monotonic(), clock.now()
+        # Before the look: it passes over lanes that rest, and does not decide which go on to.
+        table.renew_rests(now)
+        skip = table.passing.skip(now, wall, self._standing.barred, self._comes_to_rest)
+        # Before the claim: what leaves the active set meanwhile wakes the loop by it.
+        self._plan.claiming(bool(skip))
+        overdue = partial(self._overdue, wall) if skip.by_lanes else None
+        received_by = wall - self._terms.schedule.first_age
+        # Behind held mail, which has taken some.
+        most, places = min(room, CLAIMED_AT_ONCE), table.entering.places(skip)
+        claimed = await self._store.claim(most, wall, skip, overdue, received_by, places)
+        # At once: however they leave, they are counted out.
+        table.entering.enter(claimed)
+        if self._terms.rests:
+            # A stop or a pause has come during the claim.
+            self._recorder.park(claimed, 0)
+            return
+        self._placing.place(self._held.ended(claimed))
+        # Behind the claim: whether it has left due mail.
+        due = self._store.next_due() if room else None
+        more = due is not None and due <= clock.now()
+        if self._plan.claimed(room, now, some=bool(claimed), due=more, refused=places.refused):
+            self._wake.kick()
 
     def _comes_to_rest(self, domain: str) -> bool:
         """Whether mail for a domain with a dead destination is claimed, to be held."""

@@ -162,9 +162,14 @@ class Passing:
             self._lane_of.pop(domain, None)
 
     def skip(
-        self, now: int, wall: int, barred: Mapping[str, int], spared: Callable[[str], bool] | None
+        self,
+        now: int,
+        wall: int = 0,
+        barred: Mapping[str, int] = NOBODY,
+        spared: Callable[[str], bool] | None = None,
     ) -> Skip:
-        """Domains that claims pass over, and until when; see `LaneTable.skip`."""
+        """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`, and
+        dead destinations of those `spared` do not matter."""
         return Skip(self._resting, self._dead, self._lane_of, barred, spared, now, wall)
 
     @property

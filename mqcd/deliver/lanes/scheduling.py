@@ -37,7 +37,7 @@ Times are ms; `now` is monotonic here, parking times are handed out relative (`a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from mqcd.core.model import Recipient
@@ -56,7 +56,7 @@ from mqcd.deliver.lanes.decisions import (
 from mqcd.deliver.lanes.entering import Entering
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Event, Give, Lane, LaneState, Start, Why
-from mqcd.deliver.lanes.passing import NOBODY, Passing, Skip
+from mqcd.deliver.lanes.passing import Passing
 from mqcd.deliver.lanes.slots import Slots
 from mqcd.deliver.lanes.throttling import Alarms, Throttle
 from mqcd.deliver.lanes.turns import Turns
@@ -113,17 +113,6 @@ class LaneTable:
     def wait(self, recipient: Recipient, now: int) -> Wait:
         """What stands before a recipient of the queue."""
         return wait_of(self._lanes.values(), self._throttle, recipient, now)
-
-    def skip(
-        self,
-        now: int,
-        wall: int = 0,
-        barred: Mapping[str, int] = NOBODY,
-        spared: Callable[[str], bool] | None = None,
-    ) -> Skip:
-        """Domains that claims pass over, and until when, from `wall` on; rules suspend those `barred`, and
-        dead destinations of those `spared` do not matter. Call `renew_rests` first."""
-        return self.passing.skip(now, wall, barred, spared)
 
     def next_wake(self, now: int) -> int | None:
         """In how many ms `dispatch` may start something without another event; None = it will not."""

@@ -265,7 +265,7 @@ def test_a_dead_destination_keeps_one_probe_only() -> None:
     assert give is not None
     assert len(give.recipients) == 20 - 5 - 1
     assert give.after == FIRST_PROBE_MS + PROBE_GRACE_MS
-    assert lanes.skip(1000) == {"dead.example": FIRST_PROBE_MS + PROBE_GRACE_MS}
+    assert lanes.passing.skip(1000) == {"dead.example": FIRST_PROBE_MS + PROBE_GRACE_MS}
     for _ in started:
         lanes.closed(lane, 0, working=False)
     assert lanes.dispatch(1000 + FIRST_PROBE_MS - 1) == []
@@ -310,13 +310,13 @@ def test_what_claims_pass_over_is_looked_up_not_listed() -> None:
     lanes = table()
     fill(lanes, "dead", 1)
     [start] = lanes.dispatch(0)
-    assert not lanes.skip(0)
+    assert not lanes.passing.skip(0)
     refused(lanes, start.lane, 0)
-    skip = lanes.skip(1000, 500_000)
+    skip = lanes.passing.skip(1000, 500_000)
     assert skip
     assert (skip.get("dead.example", 0), skip.get("a.example", 0)) == (500_000 + FIRST_PROBE_MS - 1000, 0)
     lanes.went_through(start.lane, 2000)
-    assert (skip.get("dead.example", 0), bool(lanes.skip(2000))) == (0, False)
+    assert (skip.get("dead.example", 0), bool(lanes.passing.skip(2000))) == (0, False)
 
 
 def test_mail_for_a_dead_destination_returns_for_its_probe() -> None:
@@ -444,11 +444,11 @@ def test_a_slow_lane_cannot_fill_the_active_set() -> None:
     [give] = lanes.relieve(STUCK_MS)
     assert len(give.recipients) == 95 - 5 - 50
     assert give.after >= STUCK_MS
-    assert "dead.example" in lanes.skip(STUCK_MS)
-    assert lanes.skip(STUCK_MS + give.after) == {}
+    assert "dead.example" in lanes.passing.skip(STUCK_MS)
+    assert lanes.passing.skip(STUCK_MS + give.after) == {}
     lanes.renew_rests(STUCK_MS + give.after)
-    assert lanes.skip(STUCK_MS + give.after) == {"dead.example": 2 * give.after}
-    assert lanes.skip(STUCK_MS + 3 * give.after - 1) == {"dead.example": 1}
+    assert lanes.passing.skip(STUCK_MS + give.after) == {"dead.example": 2 * give.after}
+    assert lanes.passing.skip(STUCK_MS + 3 * give.after - 1) == {"dead.example": 1}
 
 
 def test_a_rest_ends_when_half_of_the_share_is_used_up() -> None:
@@ -461,7 +461,7 @@ def test_a_rest_ends_when_half_of_the_share_is_used_up() -> None:
     for _ in range(26):
         assert lanes.next_job(lane, STUCK_MS) is not None
     lanes.renew_rests(STUCK_MS + give.after)
-    assert lanes.skip(STUCK_MS + give.after) == {}
+    assert lanes.passing.skip(STUCK_MS + give.after) == {}
 
 
 def test_a_slow_lane_keeps_its_share_until_it_delivers() -> None:
@@ -489,7 +489,7 @@ def test_a_new_lane_holds_a_quarter_of_the_active_set() -> None:
     given = fill(lanes, "a", 95)
     assert len(given) == 70
     assert {give.after for give in given} == {MIN_REST_MS}
-    assert lanes.skip(0) == {"a.example": MIN_REST_MS}
+    assert lanes.passing.skip(0) == {"a.example": MIN_REST_MS}
     lane = lane_of(lanes, "a")
     lanes.dispatch(0)
     lanes.opened(lane)
@@ -591,7 +591,7 @@ def test_a_domain_that_other_lanes_serve_too_is_not_passed_over() -> None:
     for start in lanes.dispatch(0):
         lanes.failed(start.lane, 0, REFUSED)
     assert lanes.passing.suspended == 2
-    assert set(lanes.skip(1)) == {"own.example"}
+    assert set(lanes.passing.skip(1)) == {"own.example"}
     assert lanes.passing.is_dead("own.example")
     assert not lanes.passing.is_dead("shared.example")
 
@@ -601,9 +601,9 @@ def test_a_rerouted_domain_is_not_held_by_its_old_lane() -> None:
     fill(lanes, "dead", 10)
     for start in lanes.dispatch(0):
         lanes.failed(start.lane, 0, REFUSED)
-    assert set(lanes.skip(1)) == {"dead.example"}
+    assert set(lanes.passing.skip(1)) == {"dead.example"}
     fill(lanes, "dead", 1, now=1, first=20, via=to("b"))
-    assert lanes.skip(1) == {}
+    assert lanes.passing.skip(1) == {}
 
 
 def test_a_reload_forgets_what_was_passed_over() -> None:
@@ -612,7 +612,7 @@ def test_a_reload_forgets_what_was_passed_over() -> None:
     for start in lanes.dispatch(0):
         lanes.failed(start.lane, 0, REFUSED)
     lanes.rebind(Bounds(queuecache=1000, maxconnections=100, maxrecips=50), 1)
-    assert lanes.skip(1) == {}
+    assert lanes.passing.skip(1) == {}
     assert lanes.passing.suspended == 1
     assert lanes.next_wake(1) == FIRST_PROBE_MS - 1
 

@@ -142,19 +142,19 @@ def test_many_tenants_with_little_do_not_fill_a_lane() -> None:
     add(lanes, hop, mail("a", 400))
     entered = sum(add(lanes, hop, mail(f"t{number}", 1, first=500 + number)) for number in range(100))
     assert entered == few_of(1000) == 31
-    assert not lanes.entering.places(lanes.skip(0)).passes("another", "x.example")
+    assert not lanes.entering.places(lanes.passing.skip(0)).passes("another", "x.example")
     lane = next(lanes.lanes())
     while lane.queue.few:
         lane.queue.take()
-    assert lanes.entering.places(lanes.skip(0)).passes("another", "x.example")
+    assert lanes.entering.places(lanes.passing.skip(0)).passes("another", "x.example")
     assert add(lanes, hop, mail("another", 1, first=900)) == 1
 
 
 def test_what_a_rule_suspends_is_passed_over_for_all() -> None:
     lanes, hop = table(), to("a", connections=1)
     add(lanes, hop, mail("a", 400))
-    assert lanes.entering.places(lanes.skip(0)).passes("other", "x.example")
-    assert not lanes.entering.places(lanes.skip(0, 0, {"x.example": 9})).passes("other", "x.example")
+    assert lanes.entering.places(lanes.passing.skip(0)).passes("other", "x.example")
+    assert not lanes.entering.places(lanes.passing.skip(0, 0, {"x.example": 9})).passes("other", "x.example")
 
 
 def test_turns_of_mail_that_left_its_lane_are_given_back() -> None:
