@@ -3,6 +3,7 @@
 * A listener accepts mail from no client; or from every client, which is an open relay.
 * A listener has users, and no way to log in; or STARTTLS, and no certificate.
 * The page is enabled where there can be none.
+* A message may have more recipients than a segment has room for.
 * A file written for Mailismus relies on a default that differs here.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator
 
-from mqcd.config.settings import HostPattern, Network, ServerSettings, Settings
+from mqcd.config.settings import CLUSTER, HostPattern, Network, ServerSettings, Settings
 
 Remarks = Iterator[tuple[str, str]]
 
@@ -39,6 +40,7 @@ def doubts(settings: Settings) -> Remarks:
         if settings.ops.page.enabled:
             yield "ops/page@enabled", "no effect: a server of a read-only queue has no page"
         return
+    most = settings.queue.journal.most_recipients
     for index, listener in enumerate(settings.submit.listeners, start=1):
         server, path = listener.server, f"{_LISTENER}[{index}]/server"
         if not (server.relay_clients or server.relay_domains or server.users):
@@ -49,6 +51,11 @@ def doubts(settings: Settings) -> Remarks:
             yield f"{path}/users@file", text
         if listener.ssl.latent and not listener.ssl.certfile:
             yield f"{_LISTENER}[{index}]/ssl@certfile", "not given: clients are offered no STARTTLS"
+        if server.maxrecips > most and settings.queue.store.kind == CLUSTER:
+            yield (
+                f"{path}/maxrecips",
+                f"about {most} recipients fit into a quarter of segmentsize; more get 452",
+            )
         if share := _openness(server.relay_clients):
             text = f"an open relay: {share} may send to any domain; name your own networks only"
             yield f"{path}/relay_clients", text

@@ -48,11 +48,19 @@ class SpoolSettings:
     )
 
 
+RECORD = 256
+"""Octets that the record of a recipient with long names takes."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class JournalSettings:
     """The log that makes every change of the queue durable."""
 
-    segmentsize: int = setting(64 * MIB, "octets of one segment; 64K to 1G", Size(least=64 * KIB, most=GIB))
+    segmentsize: int = setting(
+        64 * MIB,
+        "octets of one segment; a message may have a recipient for each KB of it; 64K to 1G",
+        Size(least=64 * KIB, most=GIB),
+    )
     segments: int = setting(8, "segments in the ring; 4 to 1024", Count(least=4, most=1024))
     inline_max: int = setting(
         256 * KIB,
@@ -71,6 +79,11 @@ class JournalSettings:
     def most_inline(self) -> int:
         """Half of the largest frame, a quarter of a segment: record lines find room beside the content."""
         return self.segmentsize // 8
+
+    @property
+    def most_recipients(self) -> int:
+        """Of one message, about: their records have to fit into the largest frame."""
+        return self.segmentsize // 4 // RECORD
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 | content | staged | by |
 |---|---|---|
-| whole, at most `inline_max` and `most_inline` | in memory | `in_memory`, at once |
+| whole, at most `inline_max` and what the frame has room for | in memory | `in_memory`, at once |
 | iterated, and no longer than that | in memory, once all of it has come | `stage` |
 | longer | in the spool, durable, under the SPID that its frame will give an owner | `stage` |
 
@@ -28,6 +28,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from mqcd.config.settings.queue import RECORD
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Origin, Submission
 from mqcd.disk.durable import describe
@@ -62,11 +63,12 @@ class Staging:
         self._unfinished: set[asyncio.Task[Any]] = set()
         journal = shard.options.settings.journal
         self._limit = min(journal.inline_max, journal.most_inline)
+        self._frame = shard.journal.largest_frame
 
     def in_memory(self, submission: Submission) -> Staged | None:
         """At once, if the content is whole and small; None = it takes `stage`."""
         content = submission.content
-        if isinstance(content, bytes) and len(content) <= self._limit:
+        if isinstance(content, bytes) and len(content) <= self._most_inline(submission):
             return Staged(submission, content, len(content))
         return None
 
@@ -85,13 +87,18 @@ class Staging:
         if isinstance(content, bytes):
             return self.in_memory(submission) or await self._to_spool(submission, [content], None)
         chunks: list[bytes] = []
-        size = 0
+        size, most = 0, self._most_inline(submission)
         async for chunk in content:
             chunks.append(chunk)
             size += len(chunk)
-            if size > self._limit:
+            if size > most:
                 return await self._to_spool(submission, chunks, content)
         return Staged(submission, b"".join(chunks), size)
+
+    def _most_inline(self, submission: Submission) -> int:
+        """Octets of content that its frame has room for."""
+        most = self._frame - RECORD * len(submission.recipients)
+        return most if most < self._limit else self._limit
 
     async def _to_spool(
         self, submission: Submission, start: list[bytes], rest: AsyncIterator[bytes] | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,15 @@ async def test_a_list_of_recipients_that_does_not_fit_is_refused(rig: Rig) -> No
     with pytest.raises(Refused, match=r"452 4\.5\.3"):
         await rig.post.send(*addresses)
     assert rig.listed() == []
+
+
+async def test_content_goes_to_the_spool_where_the_records_take_its_room(small: Rig) -> None:
+    addresses = [f"{'x' * 40}{n}@example.org" for n in range(60)]
+    await small.post.send(*addresses, content=b"x" * 8000)
+    coming = small.post.submission(*addresses)
+    await small.store.enqueue(replace(coming, content=chunks(b"x" * 8000, 4000)))
+    assert len(small.listed()) == 120
+    assert len(list(small.shard.spool_root.rglob("*.msg"))) == 2
 
 
 async def test_a_refused_report_leaves_its_bounce(rig: Rig) -> None:

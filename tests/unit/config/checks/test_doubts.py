@@ -52,6 +52,12 @@ def test_networks_of_a_site_are_no_open_relay(clients: str) -> None:
     assert warned(serving("relay_clients", clients), "") == []
 
 
+@pytest.mark.parametrize(("size", "warns"), [("64K", True), ("1M", False)])
+def test_more_recipients_than_a_segment_takes_are_a_warning(size: str, warns: bool) -> None:
+    found = warned(document("mta/queue/journal/segmentsize", size), "fit into a quarter of segmentsize")
+    assert found == [f"{SERVER}/maxrecips"] * warns
+
+
 def test_a_listener_that_lets_nobody_send_is_a_warning() -> None:
     word = "no client may send"
     assert warned(serving("maxhops", "9"), word) == [f"{SERVER}/relay_clients"]
