@@ -1,10 +1,11 @@
-"""Contents in files of their own: how stores on a file system write and read them."""
+"""What stores on a file system have in common: threads and locks, and contents in files of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
@@ -12,7 +13,7 @@ from typing import TypeVar, TypeVarTuple
 from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreUnavailable
 from mqcd.disk.durable import NO_ROOM, Disk, describe
 from mqcd.disk.waits import in_thread
-from mqcd.stores.backend import StoreFull
+from mqcd.stores.backend import Exclusive, Marks, Stored, StoreFull
 
 Args = TypeVarTuple("Args")
 Item = TypeVar("Item")
@@ -20,15 +21,8 @@ Result = TypeVar("Result")
 
 
 _LOCK = "queue.lock"
-
-
-def lock_directory(disk: Disk, directory: Path) -> int:
-    """The lock of a store on its directory, until the descriptor is closed. Raises StoreBusy."""
-    fd = disk.open(directory / _LOCK, os.O_RDWR | os.O_CREAT)
-    if not disk.lock(fd, exclusive=True):
-        disk.close(fd)
-        raise StoreBusy(f"{directory} belongs to another store or process")
-    return fd
+_THREADS = 8
+"""Files that are synced at once."""
 
 
 class Threads:
@@ -58,6 +52,52 @@ class Threads:
         """Nothing is under way any more."""
         self._closed = True
         self._executor.shutdown()
+
+
+class FileStore(Exclusive):
+    """A store in directories, each locked while it is open."""
+
+    def __init__(self, disk: Disk | None) -> None:
+        self._disk = disk or Disk()
+        self._threads = Threads(1, "mqcd-files")
+        self._locks: list[int] = []
+        self._left: list[int] = []
+        """Messages that were not taken yet."""
+
+    async def open(self) -> Marks:
+        """Raises ConfigError, StoreBusy, StoreDamaged."""
+        self._threads = Threads(_THREADS, "mqcd-files")
+        try:
+            return await self._threads.run(self._open)
+        except BaseException:
+            await self.close()
+            raise
+
+    @abstractmethod
+    def _open(self) -> Marks:
+        """In a thread: lock and read the directories."""
+
+    def _lock(self, directory: Path) -> None:
+        """Until it is closed. Raises StoreBusy."""
+        self._locks.append(self._disk.open(directory / _LOCK, os.O_RDWR | os.O_CREAT))
+        if not self._disk.lock(self._locks[-1], exclusive=True):
+            raise StoreBusy(f"{directory} belongs to another store or process")
+
+    async def close(self) -> None:
+        """Release the directories."""
+        locks, self._locks = self._locks, []
+        for fd in locks:
+            self._disk.close(fd)
+        self._threads.close()
+
+    async def take(self, most: int) -> Sequence[Stored]:
+        """Messages by SPID."""
+        spids, self._left = self._left[:most], self._left[most:]
+        return await self._threads.run(lambda: [self._read(spid) for spid in spids])
+
+    @abstractmethod
+    def _read(self, spid: int) -> Stored:
+        """In a thread: the message as it was left."""
 
 
 async def write_chunks(disk: Disk, threads: Threads, path: Path, chunks: AsyncIterator[bytes]) -> int:

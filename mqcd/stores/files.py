@@ -16,13 +16,11 @@ from pathlib import Path
 from mqcd.core.errors import ConfigError, StoreDamaged
 from mqcd.disk.durable import Disk
 from mqcd.stores import values
-from mqcd.stores.backend import Change, Exclusive, Marks, Promises, Stored, Write
-from mqcd.stores.file_contents import FileContent, Threads, lock_directory, write_chunks
+from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
+from mqcd.stores.file_contents import FileContent, FileStore, write_chunks
 
 ENV, META = ".env", ".meta"
 _MARKS = "queue.marks"
-_THREADS = 8
-"""Files that are synced at once."""
 
 
 def uuid_of(spid: int) -> str:
@@ -42,7 +40,7 @@ def spid_in(name: str) -> int | None:
     return spid if len(digits) == 16 and uuid_of(spid) == stem else None
 
 
-class FilesStore(Exclusive):
+class FilesStore(FileStore):
     """`backend.Backend` in directories.
 
     `env_dir`, `meta_dir`: of contents and of recipients, may be the same. `tmp_dir`: the scratch directory,
@@ -62,29 +60,16 @@ class FilesStore(Exclusive):
         self._env = Path(env_dir)
         self._meta = Path(meta_dir or env_dir)
         self._tmp = Path(tmp_dir or self._env / "scratch")
-        self._disk = disk or Disk()
-        self._threads = Threads(1, "mqcd-files")
-        self._locks: list[int] = []
-        self._left: list[int] = []
-        """Messages that were not taken yet."""
+        super().__init__(disk)
 
     # ------------------------------------------------------------ open and close
-
-    async def open(self) -> Marks:
-        """Raises ConfigError for directories on several file systems, StoreBusy, StoreDamaged."""
-        self._threads = Threads(_THREADS, "mqcd-files")
-        try:
-            return await self._threads.run(self._open)
-        except BaseException:
-            await self.close()
-            raise
 
     def _open(self) -> Marks:
         disk = self._disk
         for directory in (self._env, self._meta, self._tmp):
             disk.mkdir(directory)
         for directory in dict.fromkeys((self._env, self._meta)):
-            self._locks.append(lock_directory(disk, directory))
+            self._lock(directory)
         self._check_rename()
         for name in disk.names(self._tmp):
             disk.unlink(self._tmp / name)
@@ -110,19 +95,7 @@ class FilesStore(Exclusive):
                 ) from error
             self._disk.unlink(directory / "probe")
 
-    async def close(self) -> None:
-        """Release the directories."""
-        locks, self._locks = self._locks, []
-        for fd in locks:
-            self._disk.close(fd)
-        self._threads.close()
-
     # ------------------------------------------------------------ documents
-
-    async def take(self, most: int) -> Sequence[Stored]:
-        """Messages by SPID."""
-        spids, self._left = self._left[:most], self._left[most:]
-        return await self._threads.run(lambda: [self._read(spid) for spid in spids])
 
     def _read(self, spid: int) -> Stored:
         path = self._meta / f"{uuid_of(spid)}{META}"

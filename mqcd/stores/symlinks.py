@@ -28,16 +28,14 @@ from typing import NamedTuple
 from mqcd.core.errors import StoreDamaged
 from mqcd.disk.durable import Disk
 from mqcd.stores import values
-from mqcd.stores.backend import BEGUN, Change, Exclusive, Marks, Promises, Stored, Write
-from mqcd.stores.file_contents import FileContent, Threads, lock_directory, write_chunks
+from mqcd.stores.backend import BEGUN, Change, Marks, Promises, Stored, Write
+from mqcd.stores.file_contents import FileContent, FileStore, write_chunks
 from mqcd.stores.files import spid_in, uuid_of
 
 CONTENTS, STAGED, METADATA, SCHEDULE, CHANGE = "contents", "contents.staged", "metadata", "schedule", "change"
 _MARKS = "queue.marks"
 _NUMBER = 14
 """Digits at the end of a UUID that are the number of a value."""
-_THREADS = 8
-"""Files that are synced at once."""
 _GONE = b"-\n"
 """What a `change` has for a recipient that ends. No value is as short."""
 
@@ -71,7 +69,7 @@ def dest_of(name: str) -> Dest | None:
     return found if found is not None and found.number and found.name == name else None
 
 
-class SymlinksStore(Exclusive):
+class SymlinksStore(FileStore):
     """`backend.Backend` in directories below `rootpath`, which is made if it is missing.
 
     A new message with more recipients than `one_sync_above` is made durable with all else that its file
@@ -86,11 +84,7 @@ class SymlinksStore(Exclusive):
         self._data, self._queue, self._inflight, self._cleanup = (
             self._root / name for name in ("data", "queue", "inflight", "cleanup")
         )
-        self._disk = disk or Disk()
-        self._threads = Threads(1, "mqcd-symlinks")
-        self._lock = -1
-        self._left: list[int] = []
-        """Messages that were not taken yet."""
+        super().__init__(disk)
 
     def _mail(self, spid: int) -> Path:
         return self._data / uuid_of(spid)
@@ -100,20 +94,11 @@ class SymlinksStore(Exclusive):
 
     # ------------------------------------------------------------ open and close
 
-    async def open(self) -> Marks:
-        """Raises StoreBusy, StoreDamaged."""
-        self._threads = Threads(_THREADS, "mqcd-symlinks")
-        try:
-            return await self._threads.run(self._open)
-        except BaseException:
-            await self.close()
-            raise
-
     def _open(self) -> Marks:
         disk = self._disk
         for directory in (self._data, self._queue, self._inflight, self._cleanup):
             disk.mkdir(directory)
-        self._lock = lock_directory(disk, self._root)
+        self._lock(self._root)
         mails = [spid for name in disk.names(self._data) if (spid := spid_in(name)) is not None]
         for spid in mails:
             self._finish_change(spid)
@@ -168,19 +153,7 @@ class SymlinksStore(Exclusive):
             self._remove_mail(mail)
         return found
 
-    async def close(self) -> None:
-        """Release the directory."""
-        lock, self._lock = self._lock, -1
-        if lock >= 0:
-            self._disk.close(lock)
-        self._threads.close()
-
     # ------------------------------------------------------------ documents
-
-    async def take(self, most: int) -> Sequence[Stored]:
-        """Messages by SPID."""
-        spids, self._left = self._left[:most], self._left[most:]
-        return await self._threads.run(lambda: [self._read(spid) for spid in spids])
 
     def _read(self, spid: int) -> Stored:
         found = {dest.number: self._value(dest) for dest in self._find(self._mail(spid))}

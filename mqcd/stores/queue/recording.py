@@ -132,14 +132,7 @@ def hand_over(state: State, arrival: Arrival, reserved: Reservation) -> asyncio.
         events += state.lines.attempted(at, arrival.recipients, reserved.destination)
     contents = {arrival.spid: arrival.content, **key.contents}
     return state.documents.edit(
-        Edit(
-            puts=arrival.recipients,
-            begun=True,
-            contents=contents,
-            events=events,
-            keys=key.lines,
-            ended=end,
-        )
+        Edit(puts=arrival.recipients, begun=True, contents=contents, events=events, keys=key.lines, ended=end)
     )
 
 
@@ -185,8 +178,7 @@ def _forget_expired(state: State) -> None:
 def moves(state: State, settlements: Sequence[Settlement]) -> Sequence[Move]:
     """What verdicts make of the recipients; of those that another node has taken since, nothing. Raises
     ValueError."""
-    kept = {each.key for each in state.kept([settlement.recipient for settlement in settlements])}
-    settlements = [each for each in settlements if each.recipient.key in kept]
+    settlements = [each for each in settlements if each.recipient.key not in state.lost]
     records = state.claimed_records([settlement.recipient for settlement in settlements])
     latest = state.latest_due()
     made: list[Move] = []
