@@ -1,4 +1,4 @@
-"""The files of users and blacklists that listeners name: whether each can be read and has no wrong line.
+"""The files of users and blacklists that listeners go by: whether each can be read and has no wrong line.
 
 `mqcd check`, the start and SIGHUP look, as the server's user.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from mqcd.config.kinds.overriding import given
@@ -38,8 +39,11 @@ def _files(server: ServerSettings) -> Iterator[tuple[str, Path, _Read]]:
     """Where each file is named in the <server> block, and what reads it."""
     if server.users is not None:
         yield "users@file", server.users, read_users
-    if server.blacklist is not None:
-        yield "blacklist@file", server.blacklist, read_blacklist
+    blocks = [("", server)]
     for number, network in enumerate(server.remotenets, start=1):
-        if (file := given(network, NetworkSettings).get("blacklist")) is not None:
-            yield f"remotenets/remotenet[{number}]/blacklist@file", file, read_blacklist
+        own = given(network, NetworkSettings)
+        if "blacklist" in own or "blacklist_enabled" in own:
+            blocks.append((f"remotenets/remotenet[{number}]/", replace(server, **own)))
+    for at, block in blocks:
+        if block.blacklist is not None and block.blacklist_enabled:
+            yield f"{at}blacklist@file", block.blacklist, read_blacklist

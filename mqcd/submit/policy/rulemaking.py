@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -50,6 +51,11 @@ _LOOKUP_MS = 600_000
 _LOOKUP_SOON_MS = 30_000
 _FILES_MS = 2000
 """Interval between looks at the files of users and of the blacklist."""
+
+
+def _blocks(server: ServerSettings) -> Sequence[ServerSettings]:
+    """How all clients are served, and those of each of `remotenets`."""
+    return [server, *(replace(server, **given(each, NetworkSettings)) for each in server.remotenets)]
 
 
 class Rulemaking:
@@ -131,8 +137,7 @@ class Rulemaking:
         self.book = self._make_book()
 
     def _read_new_blacklists(self, server: ServerSettings) -> None:
-        networks = (given(each, NetworkSettings).get("blacklist") for each in server.remotenets)
-        for path in {server.blacklist, *networks}:
+        for path in {each.blacklist for each in _blocks(server) if each.blacklist_enabled}:
             if path is None or path in self._blacklists:
                 continue
             file = BlacklistFile(path)
@@ -142,11 +147,8 @@ class Rulemaking:
     def _make_book(self) -> Rulebook:
         server = self.server
         policy = relay_policy(server, self._resolved)
-        own = [
-            (each.ip, self._make_rules(replace(server, **given(each, NetworkSettings)), policy))
-            for each in server.remotenets
-        ]
-        book = Rulebook(self._make_rules(server, policy), own)
+        common, *others = (self._make_rules(each, policy) for each in _blocks(server))
+        book = Rulebook(common, [(each.ip, own) for each, own in zip(server.remotenets, others, strict=True)])
         book.resolve(policy, self._resolved)
         quotas = self._make_quotas() if server.quotas else None
         for rules in book:
@@ -159,7 +161,7 @@ class Rulemaking:
         return Quotas(self.server, self._listener, self._rates, self._places, self._clock.monotonic)
 
     def _make_rules(self, server: ServerSettings, policy: RelayPolicy) -> Rules:
-        if server.blacklist is not None:
+        if server.blacklist is not None and server.blacklist_enabled:
             self._blacklists.setdefault(server.blacklist, BlacklistFile(server.blacklist))
         users = self._users
         if users is None:
@@ -187,8 +189,7 @@ class Rulemaking:
 
     def _take_filters(self, server: ServerSettings) -> None:
         """One handler for each filter that the settings name; existing ones stay."""
-        blocks = [server, *(replace(server, **given(each, NetworkSettings)) for each in server.remotenets)]
-        keys = {filter_key(each) for each in blocks if each.filter}
+        keys = {filter_key(each) for each in _blocks(server) if each.filter}
         self.handlers = {key: self.handlers.get(key) or make_handler(*key) for key in keys}
 
     def _apply_blacklists(self, book: Rulebook | None = None) -> None:

@@ -131,6 +131,17 @@ async def test_a_door_does_not_open_with_a_wrong_blacklist(tmp_path: Path) -> No
     await ours.door.stop()
 
 
+async def test_a_blacklist_that_is_switched_off_need_not_be_there(tmp_path: Path) -> None:
+    off = server(blacklist=tmp_path / "list", blacklist_enabled=False)
+    async with open_house(House(off)) as house:
+        assert (await first_words(house)).startswith("220 ")
+        house.door.reload(server(blacklist=tmp_path / "other", blacklist_enabled=False))
+        assert house.door.settings.server.blacklist == tmp_path / "other"
+        (tmp_path / "list").write_text("127.0.0.1\n")
+        house.door.reload(server(blacklist=tmp_path / "list"))
+        assert (await first_words(house)).startswith("554 ")
+
+
 async def test_a_reload_keeps_the_blacklist_when_a_new_one_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "good").write_text("127.0.0.1\n")
     ours = House(server(blacklist=tmp_path / "good"))

@@ -63,3 +63,25 @@ def test_logins_that_cannot_be_are_errors(
 @pytest.mark.parametrize("inner", ["<authtypes>-</authtypes>", '<authtypes mandatory="N"/>', "<authtypes/>"])
 def test_no_logins_are_fine(tmp_path: Path, inner: str) -> None:
     assert run(tmp_path, inner) == 0
+
+
+@pytest.mark.parametrize(
+    ("server", "network", "wrong"),
+    [
+        ("N", "", []),
+        ("Y", "", ["blacklist@file"]),
+        ("N", '<blacklist enabled="Y"/>', ["remotenets/remotenet[1]/blacklist@file"]),
+        ("N", '<blacklist file="m"/>', []),
+        ("Y", '<blacklist enabled="N" file="m"/>', ["blacklist@file"]),
+        ("N", '<blacklist enabled="Y" file="m"/>', ["remotenets/remotenet[1]/blacklist@file"]),
+    ],
+)
+def test_only_blacklists_that_count_are_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], server: str, network: str, wrong: list[str]
+) -> None:
+    nets = f'<remotenets><remotenet ip="192.0.2.1">{network}</remotenet></remotenets>'
+    assert run(tmp_path, f'<blacklist file="missing" enabled="{server}"/>{nets}') == bool(wrong)
+    said = capfd.readouterr().err
+    assert [
+        line.split(": ")[1].partition("/server/")[2] for line in said.splitlines() if "cannot be read" in line
+    ] == wrong
