@@ -31,6 +31,7 @@ from mqcd.daemon.control.switches import turns_of
 from mqcd.daemon.derived import (
     holding_of,
     options_of,
+    own_names,
     report_of,
     retention_of,
     schedule_of,
@@ -310,7 +311,7 @@ class Server:
         self._batches.grace_ms = self.settings.queue.grace
         self._batches.longest_ms = schedule.longest
         self.deliverer.rule(tuple(self.rules.book.rules.values()), self._batches.grace_ms)
-        self.deliverer.reload(self.settings.deliver, schedule)
+        self.deliverer.reload(self.settings.deliver, schedule, own_names(self.settings))
         self.store.reload(schedule, retention_of(self.settings))
         self.doors.hold(holding_of(self.settings.queue), self._held)
         mode = self.settings.submit.suppression

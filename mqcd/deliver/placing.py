@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mqcd.config.advice import Shaping
 from mqcd.core.model import Amended, Attempt, Phase, Recipient, Settlement
@@ -44,7 +44,6 @@ class Placing:
         resolver: Resolver,
         settling: Settling,
         standing: Standing,
-        own_names: Collection[str],
         changed: Callable[[], None],
     ) -> None:
         self._terms = terms
@@ -53,7 +52,6 @@ class Placing:
         self._resolver = resolver
         self._settling = settling
         self._standing = standing
-        self._own_names = own_names
         self._changed = changed
         self._shapings: Sequence[Shaping] = ()
         self._suppressed: Suppressed | None = None
@@ -70,7 +68,7 @@ class Placing:
             terms.schedule,
             self._resolver,
             self._clock,
-            self._own_names,
+            terms.own_names,
             self._shapings,
             terms.processes,
         )

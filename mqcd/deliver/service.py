@@ -87,10 +87,11 @@ class Deliverer:
         tokens: Tokens | None = None,
         used: UsedRates | None = None,
     ) -> None:
-        """`own_names`: the names of this server; mail that DNS routes to them would loop.
-        `most_connections`: how many the process has descriptors for; 0 = as many as the settings say.
-        `tokens`, `used`: with several shards."""
-        terms = self._terms = Terms(settings=settings, schedule=schedule, clock=clock, tokens=tokens)
+        """`own_names`: as in `Terms`. `most_connections`: how many the process has descriptors for; 0 = as
+        many as the settings say. `tokens`, `used`: with several shards."""
+        terms = self._terms = Terms(
+            settings=settings, schedule=schedule, clock=clock, own_names=own_names, tokens=tokens
+        )
         self._clock = clock
         self._store = store
         self._most_connections = most_connections
@@ -108,9 +109,7 @@ class Deliverer:
         outward = (store, recorder, settling, connector, sweep)
         pool = self._pool = Pool(terms, table, *outward, self._place_anew, kick)
         standing = self._standing = Standing(clock, store.may_expire)
-        placing = self._placing = Placing(
-            terms, table.entering, resolver, settling, standing, own_names, kick
-        )
+        placing = self._placing = Placing(terms, table.entering, resolver, settling, standing, kick)
         patrol = self._patrol = Patrol(terms, table, store, suspects, settling, pool.at_work, placing.asked)
         held = self._held = Held(terms, table, store, placing, settling, connector, kick)
         self.collecting = Collecting(terms, table.entering, store, recorder, settling, standing, sweep)
@@ -131,9 +130,10 @@ class Deliverer:
         self._search = asyncio.get_running_loop().create_task(self._suspects.look())
         self._held.begin()
 
-    def reload(self, settings: DeliverSettings, schedule: RetrySchedule) -> None:
-        """Apply new settings and schedule from the next decision on; DNS servers stay as they are."""
-        self._terms.settings, self._terms.schedule = settings, schedule
+    def reload(self, settings: DeliverSettings, schedule: RetrySchedule, own_names: Collection[str]) -> None:
+        """Apply new settings, schedule and names from the next decision on; DNS servers stay as they are."""
+        terms = self._terms
+        terms.settings, terms.schedule, terms.own_names = settings, schedule, own_names
         self._sweep.tick_ms = _tick_of(settings)
         self._table.rebind(bounds_of(settings, self._most_connections, self._used), self._clock.monotonic())
         self._placing.reroute()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from mqcd.config.settings import DeliverSettings
@@ -21,6 +22,8 @@ class Terms:
     settings: DeliverSettings
     schedule: RetrySchedule
     clock: Clock
+    own_names: Collection[str] = ()
+    """The names of this server; mail that DNS routes to them would loop."""
     tokens: Tokens | None = None
     """With several shards: the connections that they share."""
     traces: Traces = field(init=False)

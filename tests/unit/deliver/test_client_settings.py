@@ -304,7 +304,7 @@ async def test_a_kept_connection_ends_when_its_settings_change() -> None:
     async with Kit(replace(RELAYED, maxidletime=10 * MINUTE)) as kit:
         await kit.submit("one@example.com")
         await kit.heard(Verb.DELIVERED)
-        kit.deliverer.reload(relay(ssl=SslSettings(latent=True, mandatory=True)), SCHEDULE)
+        kit.deliverer.reload(relay(ssl=SslSettings(latent=True, mandatory=True)), SCHEDULE, ())
         await kit.submit("two@example.com")
         assert (await kit.deferred()).reply.status == "4.7.4"
         assert len(kit.dialer.dialled) == 2
@@ -316,7 +316,7 @@ async def test_a_kept_connection_survives_an_unchanged_reload() -> None:
     async with Kit(settings) as kit:
         await kit.submit("one@example.com")
         await kit.heard(Verb.DELIVERED)
-        kit.deliverer.reload(settings, SCHEDULE)
+        kit.deliverer.reload(settings, SCHEDULE, ())
         await kit.submit("two@example.com")
         await kit.heard(Verb.DELIVERED, 2)
         assert len(kit.dialer.dialled) == 1

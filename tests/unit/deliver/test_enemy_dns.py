@@ -16,7 +16,7 @@ from mqcd.deliver.routing.routing import MAX_HOSTS, Destination, by_mx, unfit
 from mqcd.net.dialer import SystemDialer
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
-from tests.unit.deliver.kit import BY_DNS, RELAYED, Kit
+from tests.unit.deliver.kit import BY_DNS, RELAYED, SCHEDULE, Kit
 
 HOSTS = {"192.0.2.1": Peer, "127.0.0.1": Peer, "192.0.2.9": Peer}
 
@@ -84,6 +84,13 @@ async def test_good_hosts_are_used_beside_bad_ones() -> None:
         await kit.submit("to@example.com")
         await kit.heard(Verb.DELIVERED)
         assert kit.dialer.dialled == [("192.0.2.1", 25)]
+
+
+async def test_mail_to_a_name_that_a_reload_has_brought_does_not_loop() -> None:
+    resolver = FakeResolver(mx={"example.com": [(1, "new.example.org")]})
+    async with Kit(BY_DNS, HOSTS, resolver) as kit:
+        kit.deliverer.reload(BY_DNS, SCHEDULE, ("new.example.org",))
+        assert (await reply_of(kit, Verb.BOUNCED, "to@example.com")).status == "5.4.6"
 
 
 async def test_hosts_behind_this_machine_are_left_out() -> None:

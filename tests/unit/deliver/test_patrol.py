@@ -118,12 +118,12 @@ async def test_a_reload_keeps_used_tokens_and_takes_new_rates() -> None:
     async with Kit(settings) as kit:
         await kit.submit("to@example.com")
         await kit.heard(Verb.DELIVERED)
-        kit.deliverer.reload(settings, SCHEDULE)
+        kit.deliverer.reload(settings, SCHEDULE, ())
         await kit.submit("to@example.com", sender="a@example.org")
         await kit.clock.run_for(10 * MINUTE)
         assert kit.observer.count(Verb.DELIVERED) == 1
         again = replace(settings, senders=(SenderSettings(match="example.org", rate=quick),))
-        kit.deliverer.reload(again, SCHEDULE)
+        kit.deliverer.reload(again, SCHEDULE, ())
         await kit.submit("to@example.com")
         await kit.clock.run_for(2 * MINUTE)
         await kit.heard(Verb.DELIVERED, 2)

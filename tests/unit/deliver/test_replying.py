@@ -101,7 +101,7 @@ async def test_a_deferral_is_bounced_by_a_rule_until_a_reload() -> None:
     async with Kit(ruled(rule(BOUNCE, kind=OutcomeClass.MAILBOX)), hosts) as kit:
         await kit.submit("a@example.com")
         await kit.heard(Verb.BOUNCED)
-        kit.deliverer.reload(RELAYED, kit.deliverer._terms.schedule)
+        kit.deliverer.reload(RELAYED, kit.deliverer._terms.schedule, ())
         await kit.submit("b@example.com")
         await kit.heard(Verb.DEFERRED)
 

@@ -609,7 +609,7 @@ async def test_a_reload_changes_routes_manners_and_delays() -> None:
     async with Kit(hosts=hosts) as kit:
         relay = RelaySettings(address=HostPort(host="192.0.2.2", port=25))
         settings = replace(RELAYED, relays=(relay,), client=ClientSettings(announcehost="new.example.org"))
-        kit.deliverer.reload(settings, replace(SCHEDULE, delays=(MINUTE,)))
+        kit.deliverer.reload(settings, replace(SCHEDULE, delays=(MINUTE,)), ())
         await kit.submit("to@example.com")
         verdict = await kit.deferred()
         assert verdict.due == kit.clock.now() + MINUTE
@@ -628,7 +628,7 @@ class GivingNothing(MemoryStore):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda deliverer: deliverer.reload(RELAYED, SCHEDULE),
+        lambda deliverer: deliverer.reload(RELAYED, SCHEDULE, ()),
         lambda deliverer: deliverer.advise((), None),
         lambda deliverer: deliverer.rule((), 0),
     ],
@@ -648,7 +648,7 @@ async def test_a_change_of_settings_allows_a_claim_at_once(change: Callable[[Del
 async def test_a_reload_changes_how_soon_a_timeout_is_noticed() -> None:
     async with Kit(hosts={"192.0.2.1": lambda: Peer(replies={"EHLO": None})}) as kit:
         client = replace(RELAYED.client, timeout=100)
-        kit.deliverer.reload(replace(RELAYED, client=client), SCHEDULE)
+        kit.deliverer.reload(replace(RELAYED, client=client), SCHEDULE, ())
         await kit.submit("to@example.com")
         await kit.clock.run_for(600)
         assert kit.observer.count(Verb.DEFERRED) == 1
