@@ -9,11 +9,13 @@ from mqcd.config.kinds.fields import Duration
 from mqcd.config.kinds.overriding import given
 from mqcd.config.settings import (
     AuthType,
+    ClientSettings,
     ListenerProtocol,
     ListenerSettings,
     ListenerSslSettings,
     Mechanism,
     NetworkSettings,
+    RemoteNetSettings,
     ServerSettings,
     Settings,
 )
@@ -35,8 +37,14 @@ def tls_of_relays(settings: Settings) -> Remarks:
             yield f"{at}@certfile", "must be given with keyfile"
         if relay.auth.enabled and relay.auth.override is Mechanism.EXTERNAL and ssl.certfile is None:
             yield f"{at}@certfile", "must be given for a login by external"
-    if settings.deliver.client.tls_mandatory and not settings.deliver.client.anonssl:
-        yield "mta/deliver/client/anonssl@mandatory", "contradicts anonssl N: say Y there, or N here"
+    client = settings.deliver.client
+    places: dict[str, ClientSettings | RemoteNetSettings] = {"": client}
+    places |= {f"/remotenets/remotenet[{n}]": net for n, net in enumerate(client.remotenets, start=1)}
+    for at, one in places.items():
+        tls = client.anonssl if one.anonssl is None else one.anonssl
+        mandatory = client.tls_mandatory if one.tls_mandatory is None else one.tls_mandatory
+        if mandatory and not tls and (one.anonssl, one.tls_mandatory) != (None, None):
+            yield f"mta/deliver/client{at}/anonssl@mandatory", "contradicts anonssl N: say Y there, or N here"
 
 
 def tls_of_listeners(settings: Settings) -> Remarks:

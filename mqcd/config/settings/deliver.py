@@ -160,7 +160,7 @@ class DestinationSettings:
     )
     probe_interval: int | None = setting(
         None,
-        "time until the first probe of a dead destination; none = 1m",
+        "time until the first probe of a dead destination, at most the first retry delay; none = 1m",
         Optional(Duration(least=1)),
         at="@probe_interval",
     )

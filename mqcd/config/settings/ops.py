@@ -38,7 +38,7 @@ class MetricsSettings:
 
     sites: int = setting(
         50,
-        "how many of the busiest destinations have their own figures; others count together",
+        "how many of the busiest destinations have their own figures, at most 1000; others count together",
         Count(most=1000),
         at="@sites",
     )

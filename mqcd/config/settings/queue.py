@@ -211,7 +211,9 @@ class QueueSettings:
         10_000, "free inodes on each file system below which listeners reply 4xx", Count()
     )
     memorybudget: int = setting(
-        64 * MIB, "most octets of memory for recipients in the journal", Size(least=MIB)
+        64 * MIB,
+        "most octets of memory for recipients in the journal; at least 1M, and 192K a segment, in each shard",
+        Size(least=MIB),
     )
     places: tuple[ShardSettings, ...] = many(ShardSettings, "shard", at="shards")
     """Of each shard, the first one's first, where `shards` is a list."""

@@ -49,7 +49,8 @@ class ReportSettings(AuditSettings):
     )
     attachmsg_full: int = setting(
         256 * KIB,
-        "the same for senders that asked for the whole message (RET=FULL); 0 = as for others",
+        "the same for senders that asked for the whole message (RET=FULL), if more than attachmsg,"
+        " and that not 0",
         Size(),
         at="attachmsg@full",
     )

@@ -348,7 +348,7 @@ class ServerSettings(PeerSettings):
     )
     hold_max: int = setting(
         7 * DAY,
-        "longest time for which a client may have mail held",
+        "longest time for which a client may have mail held; 1s to 365d",
         Duration(least=SECOND, most=YEAR),
         at="extFUTURERELEASE@max",
     )

@@ -427,6 +427,11 @@ def relayed(inner: str) -> str:
             '<deliver><client><anonssl mandatory="Y">N</anonssl></client></deliver>',
             "mta/deliver/client/anonssl@mandatory",
         ),
+        (
+            '<deliver><client><anonssl mandatory="Y"/><remotenets><remotenet ip="192.0.2.1">'
+            "<anonssl>N</anonssl></remotenet></remotenets></client></deliver>",
+            "mta/deliver/client/remotenets/remotenet[1]/anonssl@mandatory",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_errors(text: str, path: str) -> None:
