@@ -1,7 +1,7 @@
 """Several nodes on one store, their clocks an hour apart, killed and cut off at any moment.
 
 Each history is checked: a message has one owner at a time, a recipient is attempted by one node at a time, a
-second delivery follows an outcome-unknown, and nothing is lost.
+second delivery follows an outcome-unknown, nothing is lost, and no recipient ends without the report on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Recipient, Settlement
+from mqcd.core.model import Origin, Recipient, Settlement
 from mqcd.core.selecting.selection import Selection
 from mqcd.stores.queue.state import TRY_AGAIN_MS
 from mqcd.stores.queue.stored_queue import StoredQueue
@@ -50,6 +50,8 @@ class Node:
         self.accepted: set[Key] = set()
         self.sent: set[Key] = set()
         """The next hop has them."""
+        self.reports: dict[int, Sequence[Key]] = {}
+        """Which recipients each report is about, also one that the store refused."""
         self.steps: set[asyncio.Future[None]] = set()
 
     async def start(self) -> None:
@@ -87,18 +89,21 @@ class Node:
         except StoreUnavailable:
             self.claimed += claimed
 
-    async def settle(self, good: bool) -> None:
-        if not self.begun:
+    async def settle(self, good: bool, report: bool = False) -> None:
+        """One recipient; or two, with a report on them."""
+        keys = list(self.begun)[: 2 if report else 1]
+        if not keys:
             return
-        key = next(iter(self.begun))
-        recipient = self.begun.pop(key)
+        begun = {key: self.begun.pop(key) for key in keys}
         if good:
-            self.sent.add(key)
+            self.sent.update(keys)
         verdict = delivered() if good else deferred(self.clock.now() + HOUR)
+        made = [self.post.submission("r@d0.example", sender="", origin=Origin.REPORT)] if report else []
+        self.reports |= {each.envelope.spid: keys for each in made}
         try:
-            await self.queue.settle([Settlement(recipient=recipient, verdict=verdict)])
+            await self.queue.settle([Settlement(recipient=begun[key], verdict=verdict) for key in keys], made)
         except StoreUnavailable:
-            self.begun[key] = recipient
+            self.begun |= begun
 
     async def come_to_rest(self) -> None:
         """The network is well again: end all attempts, and give back what else is claimed."""
@@ -125,11 +130,13 @@ class History:
     def __init__(self) -> None:
         self.accepted: set[Key] = set()
         self.sent: set[Key] = set()
+        self.reports: dict[int, Sequence[Key]] = {}
         self.observers: list[RecordingObserver] = []
 
     def keep(self, node: Node) -> None:
         self.accepted |= node.accepted
         self.sent |= node.sent
+        self.reports |= node.reports
         self.observers.append(node.observer)
 
     def count(self, *verbs: Verb) -> dict[Key, int]:
@@ -187,7 +194,8 @@ class Cluster:
             case "begin":
                 return node.begin()
             case _:
-                return node.settle(self.chance.random() < 0.8)
+                good = self.chance.random() < 0.8
+                return node.settle(good, report=good)
 
     async def come_to_rest(self) -> None:
         """No node has anything in flight, and each takes mail."""
@@ -231,6 +239,9 @@ async def test_nodes_share_a_queue(seed: int, late: bool) -> None:
     assert accepted - (history.sent if late else set(seen)) <= left
     assert {key for key, times in seen.items() if times > 1 + unknown.get(key, 0)} == set()
     assert {key for key in left if key in seen and key not in unknown} == set()
+    known = {spid for spid, _ in [*left, *history.count(*Verb)]}
+    reported = {key for spid, keys in history.reports.items() if spid in known for key in keys}
+    assert {key for keys in history.reports.values() for key in keys} <= reported | left
     assert len(accepted) > STEPS // (25 if late else 20)
 
 

@@ -112,10 +112,10 @@ class Batch:
     """Marks with a new number."""
     removals: Sequence[Change] = ()
 
-    def new(self, edits: Iterable[Edit]) -> Mapping[int, Set[int]]:
-        """New messages of some of its edits, with the numbers of the values that were written."""
+    def new(self, edits: Iterable[Edit]) -> Mapping[int, Mapping[int, bytes]]:
+        """New messages of some of its edits, with the values that were written."""
         spids = chain.from_iterable(edit.contents for edit in edits)
-        return {spid: self.after[spid].numbers if spid in self.after else frozenset() for spid in spids}
+        return {spid: self.after[spid].values() if spid in self.after else {} for spid in spids}
 
 
 class Documents:
@@ -169,10 +169,11 @@ class Documents:
         self.refused.try_again()
         self._write_if_idle()
 
-    def take_back(self, stored: Stored) -> None:
-        """A message that was refused is in the store, and this node's."""
-        self.refused.add({stored.spid: stored.values.keys()})
+    def take_back(self, stored: Stored) -> bool:
+        """Whether this message, which is in the store and this node's, was refused: then it is removed."""
+        taken_back = self.refused.take_back(stored)
         self._write_if_idle()
+        return taken_back
 
     def is_full(self, error: StoreFull) -> None:
         """There is no space for new mail, until `try_again`."""

@@ -19,19 +19,21 @@ the store cannot be written, each try sends only one more apart.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
-from mqcd.stores.backend import Change
+from mqcd.stores.backend import Change, Stored
 
 TIMES_SHARED = 5
 """Removals from a shared store, whose server may make a write after this node has given it up."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Remains:
-    numbers: Collection[int]
+    numbers: Sequence[int]
     """Of the values that may be there."""
+    values: int
+    """Their hash."""
     left: int
     """Removals still to be made; at least one."""
     is_known: bool = False
@@ -56,18 +58,24 @@ class Refused:
     def __bool__(self) -> bool:
         return any(self._states)
 
-    def __contains__(self, spid: int) -> bool:
-        return any(spid in some for some in self._states)
-
     def may_be_there(self, spid: int) -> bool:
         """Whether the store may have it, though nothing arrives late."""
         return any(some[spid].left == self._times for some in self._states if spid in some)
 
-    def add(self, messages: Mapping[int, Collection[int]]) -> None:
-        """These are to be removed; with the numbers of their values."""
+    def add(self, messages: Mapping[int, Mapping[int, bytes]]) -> None:
+        """These are to be removed; with the values that were to be written."""
         self.forget(messages)
-        for spid, numbers in messages.items():
-            self._together[spid] = _Remains(numbers, self._times)
+        for spid, values in messages.items():
+            self._together[spid] = _Remains(sorted(values), _hash(values), self._times)
+
+    def take_back(self, stored: Stored) -> bool:
+        """Whether this message is one of these: then it is to be removed anew. SPIDs of mail that was refused
+        when the lease ran out may come again, from the node that has this one's number now."""
+        each = self._take(stored.spid)
+        if each is None or each.values != _hash(stored.values):
+            return False
+        self.add({stored.spid: stored.values})
+        return True
 
     def forget(self, spids: Iterable[int]) -> None:
         """These come again."""
@@ -82,7 +90,7 @@ class Refused:
         """The changes that remove what is to be removed next."""
         some, most = (self._together, self.room) if self._together else (self._apart, min(self.room, 1))
         return [
-            Change(spid=spid, puts={}, drops=sorted(each.numbers), due=None, values=dict)
+            Change(spid=spid, puts={}, drops=each.numbers, due=None, values=dict)
             for spid, each in islice(some.items(), most)
         ]
 
@@ -91,7 +99,7 @@ class Refused:
         self.room = self._most
         for spid in spids:
             if (each := self._take(spid)) is not None and each.left > 1:
-                self._removed[spid] = _Remains(each.numbers, each.left - 1)
+                self._removed[spid] = replace(each, left=each.left - 1)
 
     def failed(self, spids: Collection[int]) -> bool:
         """A removal has failed. Returns whether that is news: not of a message that is known for it."""
@@ -100,7 +108,7 @@ class Refused:
         for spid in spids:
             if (each := self._take(spid)) is not None:
                 is_news |= not each.is_known
-                self._apart[spid] = _Remains(each.numbers, each.left, is_known=is_alone)
+                self._apart[spid] = replace(each, is_known=is_alone)
         return is_news
 
     def try_again(self) -> None:
@@ -108,3 +116,7 @@ class Refused:
         self.room = self.room or 1
         self._together.update(self._removed)
         self._removed.clear()
+
+
+def _hash(values: Mapping[int, bytes]) -> int:
+    return hash(frozenset(values.items()))

@@ -55,10 +55,9 @@ async def _take(state: State) -> None:
         while taken := await state.around.backend.take(_TAKEN_AT_ONCE):
             any_taken = True
             for stored in taken:
-                if stored.spid in state.documents.refused:
-                    state.documents.take_back(stored)
-                # Else it was written under a lease that ran out meanwhile, and is still ours.
-                elif stored.spid not in state.documents.messages:
+                is_refused = state.documents.take_back(stored)
+                # What is known was written under a lease that ran out meanwhile, and is still ours.
+                if not is_refused and stored.spid not in state.documents.messages:
                     _add(state, stored)
             await _end_unknown(state)
     finally:

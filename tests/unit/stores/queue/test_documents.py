@@ -10,10 +10,12 @@ import pytest
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.queueing.spid import SpidSource, format_spid
-from mqcd.stores.backend import Backend, Write, failed
+from mqcd.stores.backend import Backend, Stored, Write, failed
 from mqcd.stores.mapping import MappingStore
 from mqcd.stores.queue.documents import MOST_CHANGES, Documents, Edit
 from mqcd.stores.queue.message import FIRST_SLOT
+
+VALUE = b"a value"
 
 
 class Slow(MappingStore):
@@ -139,10 +141,10 @@ async def test_refused_mail_that_cannot_be_removed_is_tried_again() -> None:
         await documents.edit(edit(puts=[one], contents={one.spid: b"x"}))
     assert not documents.refused
     assert set(kept) == {"marks"}, "it is removed at once"
-    documents.refused.add({one.spid: [1]})
+    documents.refused.add({one.spid: {1: VALUE}})
     documents.refused.failed([one.spid])
     await documents.edit(edit(puts=[other], contents={other.spid: b"x"}))
-    assert one.spid in documents.refused, "other mail does not wait for it"
+    assert documents.refused.may_be_there(one.spid), "other mail does not wait for it"
     documents.try_again()
     assert not documents.refused
     assert other.spid in documents.messages
@@ -155,7 +157,7 @@ async def test_refused_mail_that_comes_again_stays() -> None:
     store.unanswered = 2
     with pytest.raises(StoreUnavailable):
         await documents.edit(edit(puts=[one], contents={one.spid: b"x"}))
-    assert one.spid in documents.refused
+    assert documents.refused.may_be_there(one.spid)
     await documents.edit(edit(puts=[one], contents={one.spid: b"x"}))
     documents.try_again()
     assert (await store.content(one.spid)).size == 1
@@ -182,23 +184,23 @@ async def test_a_removal_that_always_fails_holds_up_no_other(caplog: pytest.LogC
     stuck, others = [2 * MOST_CHANGES, 6 * MOST_CHANGES], range(0, 8 * MOST_CHANGES, 2)
     store = Keeping(*stuck)
     documents = documents_of(store)
-    documents.refused.add({spid: [1] for spid in others})
+    documents.refused.add({spid: {1: VALUE} for spid in others})
     for _ in range(10):
         documents.try_again()
-    assert [spid for spid in others if spid in documents.refused] == stuck
+    assert [spid for spid in others if documents.refused.may_be_there(spid)] == stuck
     logged = [record.getMessage() for record in caplog.records]
     assert sum(format_spid(stuck[0]) in text for text in logged) == 1
     assert len(logged) == 4, "two groups, two messages"
-    documents.refused.add({1: [1]})
+    documents.refused.add({1: {1: VALUE}})
     documents.try_again()
-    assert 1 not in documents.refused
+    assert not documents.refused.may_be_there(1)
 
 
 async def test_an_outage_costs_one_removal_a_try_and_few_afterwards() -> None:
     spids = range(0, 8 * MOST_CHANGES, 2)
     store = Keeping(*spids)
     documents = documents_of(store)
-    documents.refused.add({spid: [1] for spid in spids})
+    documents.refused.add({spid: {1: VALUE} for spid in spids})
     for _ in range(4):
         documents.try_again()
     store.kept.clear()
@@ -211,7 +213,7 @@ async def test_an_outage_costs_one_removal_a_try_and_few_afterwards() -> None:
 async def test_new_mail_waits_for_one_removal_at_most() -> None:
     store = Slow()
     documents = documents_of(store)
-    documents.refused.add({spid: [1] for spid in range(0, 8 * MOST_CHANGES, 2)})
+    documents.refused.add({spid: {1: VALUE} for spid in range(0, 8 * MOST_CHANGES, 2)})
     documents.try_again()
     [one] = recipients(1)
     await store.let(documents.edit(edit(puts=[one], contents={one.spid: b"x"})))
@@ -222,9 +224,19 @@ async def test_content_does_not_wait_for_a_removal_that_failed() -> None:
     store = Slow()
     documents = documents_of(store)
     one, other = recipients(2, 4)
-    documents.refused.add({one.spid: [1]})
+    documents.refused.add({one.spid: {1: VALUE}})
     documents.refused.failed([one.spid])
     busy = documents.edit(edit(puts=[other], contents={other.spid: b"x"}))
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(documents.may_come(one.spid), 10)
     await store.let(busy)
+
+
+async def test_a_message_that_has_the_spid_of_refused_mail_stays() -> None:
+    documents = documents_of(MappingStore())
+    documents.refused.add({2: {1: VALUE}, 4: {1: VALUE}})
+    documents.refused.failed([2, 4])
+    assert documents.take_back(Stored(spid=2, values={1: VALUE}))
+    assert not documents.take_back(Stored(spid=4, values={1: b"of another node"}))
+    assert documents.refused.may_be_there(2)
+    assert not documents.refused.may_be_there(4)
