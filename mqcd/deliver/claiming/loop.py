@@ -9,6 +9,9 @@
 | `Pool.dispatch` | what the lanes allow | at workers |
 
 * When a turn claims, and when the next turn comes, is decided in `plan`; `wake` has what wakes the loop.
+* A turn claims for the room in the active set at its begin, less what held mail has taken of it. Nothing is
+  reserved: new mail that starts meanwhile (`Entering.start_new`) may exceed `queuecache` by what one claim
+  asks for.
 * A store that fails pauses delivery (see `Recorder`). After an internal error, which is logged, the next turn
   comes in a second.
 * While an operator has paused delivery, what waits is parked.
@@ -154,8 +157,9 @@ class Loop:
         return len(claimed)
 
     async def _claim(self, room: int) -> None:
-        """Claim for `room`; 0 = the active set is full, for tenants that hold little of it. All that a claim
-        goes by is of one moment: nothing awaits before the claim itself."""
+        """Claim for the `room` of this turn; 0 = none is left, by the active set or by held mail: then for
+        tenants that hold little of it, if it is full (`places`). All else that a claim goes by is of one
+        moment: nothing awaits before the claim itself."""
         table, clock = self._table, self._clock
         now, wall = clock.monotonic(), clock.now()
         # Before the look: it passes over lanes that rest, and does not decide which go on to.

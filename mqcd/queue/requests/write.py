@@ -6,7 +6,13 @@ own; new messages are whole in the first.
 Before the frame is appended, an entry is marked: `begun` by `begin`, until that frame is refused; SETTLING by
 `settle` and `park`. No other part may change a SETTLING entry, and its old record location stays live. All
 else in memory changes in `placed`, which the journal calls when the frame is durable, in the order of the
-frames.
+frames. Verdicts and parks wait where the journal cannot be written, so their frames fail only when it has
+ended: their entries stay SETTLING then, as nothing claims any more.
+
+Where a record is in its frame follows from the layout (`format.frame`), and `placed` counts it in the same
+order: a SETTLE or PARK has entries one behind the other, each of ENTRY_HEAD octets, its record, its note. A
+REPORT has the number of its messages (4 octets), the messages (each SUBMISSION_HEAD octets, and what
+`Message.parts` has), then such entries. Each recipient and each entry counts as one ordinal.
 """
 
 from __future__ import annotations
@@ -264,6 +270,7 @@ class Writer:
     def _change_all(
         self, changes: Sequence[_Change], segment: Segment, ordinal: int, body_at: int, at: int
     ) -> None:
+        """Memory follows the entries that begin at `ordinal`, and in the file at `body_at`."""
         shard = self._shard
         waits = False
         for entry, before, following, why, frame_entry in changes:

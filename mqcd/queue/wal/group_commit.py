@@ -9,6 +9,19 @@ refused and which wait, `sealing` when a segment begins and is sealed.
 writing has failed and why (`trouble`), and whether the segment is to be sealed (`sealing`), are facts beside
 it, in any state.
 
+The waiting frames and the current segment are shared with `trouble` and `sealing`, and change here alone:
+
+| | waiting frames | current segment | `Sealing.wanted` |
+|---|---|---|---|
+| `append` | one more, the last | | |
+| `_next_group` | those that a full ring refuses go | | |
+| | the first go, as many as the group takes | | |
+| `Sealing.now`, for what does not fit or `seal` | | none, if it is not empty | no |
+| `Sealing.begin` | | the new one | |
+| `seal`, while a group is with the committer | | | yes |
+| `Trouble.failed` | the group's are first again, without the refused; some wait | none | no |
+| `_end` | none | | no timer runs |
+
 One thread, the committer, writes and syncs; everything else happens on the event loop, all callbacks, too:
 
 | in this order | when | an exception |
@@ -365,10 +378,10 @@ class Journal:
         fail_all(waiting, lambda item: fail(item, why))
 
     def _failed(self, group: Group, error: OSError) -> None:
-        """The group could not be written: `trouble` refuses or keeps its frames; a new segment is tried."""
+        """The group could not be written: `trouble` refuses or keeps its frames. If the journal goes on, some
+        frame waits then, at least a note, and the state is DUE: a new segment is tried."""
         ended = self._state in ENDED
-        if not group.segment.empty:
-            self._sealing.leave()
+        self._sealing.leave()
         try:
             self.trouble.failed(group, error, ended=ended)
         except BaseException:

@@ -13,6 +13,16 @@ commands, in one write, while there is no task and the client reads its replies.
 
 The delay before a greeting is a task, too. `_task_ended` acts on what ends a task.
 
+No session stands still: until its link is over, after each call of the loop one of these is so, and what ends
+it leads to `_pump`.
+
+| | ends by |
+|---|---|
+| a task runs | `_task_ended` |
+| more commands are answered in the next turn (`_turn_due`) | `_next_turn` |
+| the client does not read its replies (link UNREAD) | `resume_writing`; or its time is over |
+| the client owes something (see `wire`) | `data_received`, `eof_received`; or its time is over |
+
 The session ends in one of these ways; `end` and `connection_lost` alone end its link (see `link_states`).
 
 | ends by | replies | a commit under way |
@@ -24,8 +34,8 @@ The session ends in one of these ways; `end` and `connection_lost` alone end its
 | `cut`: the client does not read, the filter hangs, the door stops | no more | is cancelled |
 | a fault: an unexpected exception | one more | |
 
-`pause_writing` and `resume_writing` alone change the link besides. When the client owes something, which
-bounds how long the session waits, says the table of `wire`. The states of the dialogue are in
+`pause_writing` and `resume_writing` alone change the link besides. The table of `wire` says when the client
+owes something, which bounds how long the session waits. The states of the dialogue are in
 `esmtp.states`. `Door` checks the deadlines of all sessions at intervals.
 
 Settings read: timeout, bare_newline, delay_greet.
