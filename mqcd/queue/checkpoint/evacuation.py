@@ -22,6 +22,13 @@ is raised behind `_commit` is an internal error. What C5 cannot remove is logged
 Only a close cancels an evacuation. It is undone then in memory, though the edit may be durable: a closed
 store claims nothing, and the next start goes by the MANIFEST.
 
+| | the entries of the segment | so that |
+|---|---|---|
+| from C1 on | all FROZEN | nothing claims, settles or moves one: what is listed stays true |
+| `thaw` | FROZEN to WAITING | each is claimed when due, as before |
+| `Shard.evacuated`, in one call | out of it | clusters, index, accounts and keys have each once |
+| `_release` | FROZEN to EVACUATED, one by one | a reader that met one frozen reads it here until then |
+
 Up to C4 the entries are in no queue, and what is begun reads the segment; from then on it reads clusters and
 spool. The segment's file stays as it is for what has begun to read before: searches that have met frozen
 entries, until these are dropped; readers, until they let their pin go; a content that is being sent, until
