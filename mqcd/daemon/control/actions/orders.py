@@ -134,15 +134,19 @@ def _is_name(text: str) -> bool:
 def _resolved(fields: Mapping[str, Any], selection: Selection) -> Where | None:
     if RESOLVED not in fields:
         return None
-    if selection.where is None:
-        raise DecodeError(f"{RESOLVED}: expected a condition in the selection, too")
+    if selection.where is None or not isinstance(fields[RESOLVED], str):
+        raise DecodeError(f"{RESOLVED}: expected a condition, and one in the selection, too")
     return parse_where(fields[RESOLVED], selection.where.now)
 
 
 def fields_in(request: Request) -> dict[str, Any]:
     """The JSON object of a request. Raises DecodeError."""
+    return _object(request.body or b"{}")
+
+
+def _object(octets: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(request.body or b"{}")
+        fields = json.loads(octets)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"not JSON: {error}") from error
     if not isinstance(fields, dict):
@@ -181,9 +185,22 @@ def completed(order: Order, *, by: str, now: int, grace_ms: int) -> Order:
 
 
 def record(disk: Disk, directory: Path, shard: int, order: Order) -> None:
-    """Have a shard carry out a batch, now or when it is back in service. Raises OSError."""
+    """Have a shard carry out a batch, now or when it is back in service. Raises OSError: then it does not,
+    unless the error says so or the batch was recorded before."""
+    path = path_of(directory, shard, order)
     disk.mkdir(directory)
-    disk.replace_file(path_of(directory, shard, order), [json.dumps(order.fields()).encode()])
+    before = path.exists()
+    try:
+        disk.replace_file(path, [json.dumps(order.fields()).encode()])
+    except OSError as error:
+        try:
+            if not before:
+                # It may have its name: the directory is synced after that.
+                disk.unlink(path)
+        except OSError:
+            text = f"{error.strerror}; its file cannot be removed, so it may be carried out all the same"
+            raise OSError(error.errno, text, error.filename) from error
+        raise
 
 
 def path_of(directory: Path, shard: int, order: Order) -> Path:
@@ -272,10 +289,12 @@ def files_of(disk: Disk, directory: Path, shard: int) -> Iterator[Found]:
             continue
         path = directory / name
         try:
-            fields = json.loads(disk.read_file(path))
+            fields = _object(disk.read_file(path))
             outcome = fields.pop("outcome", {})
+            if not isinstance(outcome, dict):
+                raise DecodeError("outcome: expected one JSON object")
             found.append((path, parse_order(fields), outcome))
-        except (OSError, ValueError, AttributeError, DecodeError) as error:
+        except (OSError, DecodeError) as error:
             log.error("%s is no batch: %s", path, error)
     # An undo comes after what it undoes.
     yield from sorted(found, key=_asked_at)

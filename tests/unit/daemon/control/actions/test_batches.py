@@ -429,9 +429,42 @@ async def test_a_disk_that_fails_stops_no_batches(rig: Rig, operation: str, refu
     assert (rig.files(), rig.listed("hold-1")["trouble"]) == ([], "no such site" if refused else "")
 
 
-async def test_a_file_that_is_no_batch_stays(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("stuck", [False, True])
+async def test_a_batch_that_was_not_recorded_stays_undone(rig: Rig, stuck: bool) -> None:
+    disk = FaultyDisk()
+    rig.batches = rig.made(disk)
+    rig.batches.known.resume()
+    disk.fail("sync_dir", str(rig.path))
+    if stuck:
+        disk.fail("unlink", str(rig.path / "0-a.json"))
+    said = await rig.asked(action="remove", id="a", selection={"limit": 1})
+    assert (said.status, b"carried out all the same" in said.body) == (503, stuck)
+    rig.batches.known.look()
+    assert bool(rig.every()) is stuck
+
+
+def test_a_batch_recorded_before_stays_so(rig: Rig) -> None:
+    order = Order(batch=Batch(id="a", action=Action.HOLD, at=1, by="uid:7"), selection=Selection())
+    record(Disk(), rig.path, 0, order)
+    disk = FaultyDisk()
+    disk.fail("sync_dir", str(rig.path))
+    with pytest.raises(OSError, match="Input/output"):
+        record(disk, rig.path, 0, order)
+    assert len(rig.files()) == 1
+
+
+_WHERE = '"action": "hold", "selection": {"where": "domain = a.example", "now": 1}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{}", "[]", '"x"', '{"action": "hold", "outcome": 5}', f'{{{_WHERE}, "resolved": 5}}', "[" * 100_000],
+)
+async def test_a_file_that_is_no_batch_stays(
+    rig: Rig, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
     rig.path.mkdir()
-    (rig.path / "0-x.json").write_text("{}")
+    (rig.path / "0-x.json").write_text(content)
     (rig.path / "1-of-another-shard.json").write_text("{}")
     rig.batches.known.resume()
     assert "0-x.json is no batch" in caplog.text
