@@ -14,8 +14,19 @@ A claimed bounce is in one of three states:
 | state | where | left by |
 |---|---|---|
 | held | `_held`, by message | `_ready` chooses its message; a stop, which parks it |
-| held and gathered | `_held`, and its message in `_gathering` | the time in `_gathering`, or too many held |
+| held and gathered | `_held`, and its message in `_gathering` | the time in `_gathering`, or no room |
 | being reported | taken from `_held` by `_report_all` | the settle; back to `_held` when that fails |
+
+All three together are at most HELD: one pass claims what there is room for, then reports. A message is ready
+when it is not gathered:
+
+| room is left | the claim filled its room | the pass reports (`_ready`) | and then |
+|---|---|---|---|
+| yes | yes: more may wait | ready messages of one recipient | the next pass |
+| yes | no | all ready messages | the work is done |
+| no | either | all ready messages; if none is, the largest (`_largest`) | the next pass if more may wait |
+
+After a failed report passes claim nothing until one has succeeded.
 
 Settings read: generate_ndr, queuecache, and what `making` reads.
 """
@@ -26,11 +37,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from enum import Enum
 
 from mqcd.config.settings import ReportSettings
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Discarded, Envelope, Recipient, Reported, Settlement, Submission
+from mqcd.core.model import Discarded, Envelope, Recipient, Reported, Settlement
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.spid import format_spid, is_several
 from mqcd.net.waits import in_time
@@ -45,21 +55,13 @@ servers, and belong in one report."""
 LATER_MS = 60_000
 """How long further bounces of a message are gathered after a report on it."""
 HELD = 5_000
-"""Bounces that are held in memory to be gathered (some 2 KB each); beyond, reports come earlier."""
+"""Most bounces that are claimed at once (some 2 KB each); when so many are held, reports come earlier."""
 GATHERING = 100_000
 """Messages of which it is remembered that a report has gone out."""
 FULL_AT_ONCE = 4
 """Reports in memory at once that may return much of their message (RET=FULL)."""
 RETRY_MS = 5_000
 """Pause after a failure of the store."""
-
-
-class _Left(Enum):
-    """What a pass leaves."""
-
-    UNCLAIMED = "perhaps more bounces in the store"
-    FAILED = "held ones whose reports failed: they come first, nothing more is claimed"
-    GATHERED = "nothing but what is gathered"
 
 
 class ReportTask:
@@ -105,10 +107,13 @@ class ReportTask:
             await self._pause(GATHER_MS)
             try:
                 await self._work()
+                continue
+            except StoreUnavailable as error:
+                log.warning("bounces cannot be claimed, will try again: %s", error)
             except Exception:
                 log.exception("reporting failed because of a fault, will try again")
-                await self._pause(RETRY_MS)
-                self._wake.set()
+            await self._pause(RETRY_MS)
+            self._wake.set()
         await self._give_back()
 
     def stop(self) -> None:
@@ -126,46 +131,48 @@ class ReportTask:
             await in_time(self._clock, max(left, 0), self._wake.wait())
 
     async def _work(self) -> None:
-        """Report until only gathered bounces are left."""
-        left = _Left.UNCLAIMED
-        while left is not _Left.GATHERED and not (self._stopping.is_set() or self._halted):
-            left = await self._pass(left)
+        """Report until only gathered bounces are left. Raises StoreUnavailable when none can be claimed."""
+        more, failed = True, False
+        while (more or failed) and not (self._stopping.is_set() or self._halted):
+            if not failed:
+                more = await self._claim()
+            failed = not await self._report_all(self._ready(more))
+            if failed:
+                await self._pause(RETRY_MS)
 
-    async def _pass(self, last: _Left) -> _Left:
-        """Claim bounces, unless the `last` pass left FAILED, and report on what is ready."""
-        room = 0 if last is _Left.FAILED else self.maker.settings.queuecache
-        try:
-            claimed = await self._store.claim_bounces(room) if room else ()
-        except StoreUnavailable as error:
-            log.warning("bounces cannot be claimed, will try again: %s", error)
-            await self._pause(RETRY_MS)
-            return _Left.UNCLAIMED
+    async def _claim(self) -> bool:
+        """Hold as many more bounces as there is room for; returns whether more may wait."""
+        room = min(self.maker.settings.queuecache, self._room)
+        claimed = await self._store.claim_bounces(room) if room else ()
         for bounce in claimed:
             self._held.setdefault(bounce.spid, []).append(bounce)
-        more = 0 < len(claimed) == room
-        if not await self._report_all(self._ready(more)):
-            await self._pause(RETRY_MS)
-            return _Left.FAILED
-        return _Left.UNCLAIMED if more or last is _Left.FAILED else _Left.GATHERED
+        return len(claimed) == room
+
+    @property
+    def _room(self) -> int:
+        """How many more bounces may be held."""
+        return HELD - sum(map(len, self._held.values()))
 
     def _ready(self, more: bool) -> list[int]:
-        """The messages to report on now. While `more` bounces wait, those with several recipients are held,
-        up to HELD recipients: all that wait of one message go into one report."""
+        """The messages to report on now, by the table above. While `more` bounces may wait, they may be of
+        messages of several recipients that are held."""
         now = self._clock.monotonic()
         while self._gathering and next(iter(self._gathering.values())) <= now:
             del self._gathering[next(iter(self._gathering))]
         ready = [spid for spid in self._held if self._ready_at(spid) <= now]
-        full = self._holds_most
-        if more and not full:
-            return [spid for spid in ready if not is_several(spid)]
-        if full and not ready:
-            return [max(self._held, key=lambda spid: len(self._held[spid]))]
-        return ready
+        if not self._room:
+            return ready or self._largest()
+        return [spid for spid in ready if not (more and is_several(spid))]
 
-    @property
-    def _holds_most(self) -> bool:
-        """Whether no more bounces are held in memory to be gathered."""
-        return sum(map(len, self._held.values())) >= HELD
+    def _largest(self) -> list[int]:
+        """The fewest messages whose reports make room for a claim."""
+        chosen, room = [], 0
+        for spid in sorted(self._held, key=lambda spid: len(self._held[spid]), reverse=True):
+            if room >= self.maker.settings.queuecache:
+                break
+            chosen.append(spid)
+            room += len(self._held[spid])
+        return chosen
 
     def _ready_at(self, spid: int) -> int:
         """From when on a message may be reported on (again), monotonic ms."""
@@ -176,47 +183,49 @@ class ReportTask:
         held, most = self._held, self.maker.settings.queuecache
         for at in range(0, len(spids), most):
             some = [held.pop(spid) for spid in spids[at : at + most]]
-            left = await asyncio.gather(*map(self._in_turn, some))
+            left = await asyncio.gather(*map(self._report, some))
             held |= {bounces[0].spid: bounces for bounces in left if bounces}
         now = self._clock.monotonic()
-        return not any(spid in held and (self._holds_most or self._ready_at(spid) <= now) for spid in spids)
-
-    async def _in_turn(self, bounces: list[Recipient]) -> list[Recipient]:
-        """`_report`, as soon as there is room for what it returns."""
-        async with self._full if self.maker.returns_all(bounces[0].envelope) else nullcontext():
-            return await self._report(bounces)
+        return not any(spid in held and (not self._room or self._ready_at(spid) <= now) for spid in spids)
 
     async def _report(self, bounces: list[Recipient]) -> list[Recipient]:
-        """Report on bounces of one message; returns the ones to try again."""
-        settlements: list[Settlement] = []
-        listed: list[Recipient] = []
-        for bounce in bounces:
-            reason = self._silence(bounce)
-            if reason:
-                settlements.append(Settlement(recipient=bounce, verdict=Discarded(reason=reason)))
-            else:
-                listed.append(bounce)
-        reports: list[Submission] = []
+        """Report on bounces of one message, as soon as there is room for what is returned of it; returns the
+        bounces to try again."""
+        spid = bounces[0].spid
+        name = format_spid(spid)
         try:
-            if listed:
-                reports.append(await self.maker.failed(listed))
-                verdict = Reported(report_spid=reports[0].envelope.spid)
-                settlements += [Settlement(recipient=each, verdict=verdict) for each in listed]
-            await self._store.settle(settlements, reports)
+            async with self._full if self.maker.returns_all(bounces[0].envelope) else nullcontext():
+                is_reported = await self._record(bounces)
         except StoreUnavailable as error:
-            name = format_spid(bounces[0].spid)
             log.warning("report on %s not recorded, will try again: %s", name, error, extra={"spid": name})
             return bounces
         except Exception:
-            name = format_spid(bounces[0].spid)
             log.exception(
                 "report on %s failed because of a fault, will try again", name, extra={"spid": name}
             )
-            self._gather(bounces[0].spid)
+            self._gather(spid)
             return bounces
-        if reports and is_several(bounces[0].spid):
-            self._gather(bounces[0].spid)
+        if is_reported and is_several(spid):
+            self._gather(spid)
         return []
+
+    async def _record(self, bounces: list[Recipient]) -> bool:
+        """Record the end of bounces of one message, and the report that lists them; returns whether there is
+        one."""
+        silences = [self._silence(bounce) for bounce in bounces]
+        listed = [bounce for bounce, reason in zip(bounces, silences, strict=True) if not reason]
+        reports = [await self.maker.failed(listed)] if listed else []
+        settlements = [
+            Settlement(
+                recipient=bounce,
+                verdict=Discarded(reason=reason)
+                if reason
+                else Reported(report_spid=reports[0].envelope.spid),
+            )
+            for bounce, reason in zip(bounces, silences, strict=True)
+        ]
+        await self._store.settle(settlements, reports)
+        return bool(reports)
 
     def _gather(self, spid: int) -> None:
         self._gathering.pop(spid, None)

@@ -18,6 +18,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Origin, Recipient, Settlement, Submission
 from mqcd.core.ports import Content
 from mqcd.daemon.derived import report_of
+from mqcd.report import task
 from mqcd.report.task import FULL_AT_ONCE, GATHER_MS, HELD, LATER_MS, RETRY_MS, ReportTask
 from tests.contract.mail import BODY, Post, bounced
 from tests.fakes.clock import FakeClock
@@ -227,6 +228,24 @@ async def test_bounces_that_are_gathered_are_bounded(bench: Bench) -> None:
     assert sorted(counts) == [1, HELD]
     await bench.pass_time(2 * LATER_MS)
     assert bench.observer.count(Verb.REPORTED) == len(recipients)
+
+
+async def test_bounces_of_many_gathered_messages_are_bounded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "HELD", 6)
+    await bench.start(replace(SETTINGS, queuecache=3))
+    for n in range(20):
+        await bench.post.send(f"a{n}@example.org", f"b{n}@example.org")
+    recipients = await bench.post.claim_all()
+    await bench.post.settle(bounced(), *recipients[::2])
+    await bench.pass_time()
+    assert bench.observer.count(Verb.REPORTED) == 20
+    await bench.post.settle(bounced(), *recipients[1::2])
+    await bench.pass_time()
+    assert 0 < sum(map(bench.store.in_flight, recipients)) <= 6
+    await bench.pass_time(LATER_MS)
+    assert bench.observer.count(Verb.REPORTED) == 40
 
 
 async def test_more_bounces_than_fit_into_memory_at_once(bench: Bench) -> None:
@@ -444,6 +463,22 @@ async def test_a_fault_of_one_report_does_not_end_the_task(bench: Bench) -> None
     assert len(await bench.reports()) == 1
     await bench.pass_time(LATER_MS + GATHER_MS)
     assert len(await bench.reports()) == 2
+
+
+@pytest.mark.parametrize("method", ["readers", "returns_all"])
+async def test_a_fault_before_a_report_is_made_loses_no_bounce(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def fault(_: object) -> bool:
+        raise RuntimeError("a fault")
+
+    await bench.start()
+    with monkeypatch.context() as broken:
+        broken.setattr(bench.task.maker, method, fault)
+        await bench.reported("a@example.org")
+    assert not await bench.reports()
+    await bench.pass_time(LATER_MS + GATHER_MS)
+    assert len(await bench.reports()) == 1
 
 
 async def test_a_fault_of_the_store_does_not_end_the_task(bench: Bench) -> None:
