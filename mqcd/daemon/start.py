@@ -246,9 +246,8 @@ class _Shards:
             loop.add_signal_handler(number, ended.set)
         loop.add_signal_handler(signal.SIGHUP, asked.set)
         loop.add_reader(part.alive, ended.set)
-        front = Front(
-            settings.ops.control.path, self._numbers, settings.ops.control.batches, settings.queue.grace
-        )
+        own = settings.ops.control
+        front = Front(own.path, self._numbers, self._of, own.batches, settings.queue.grace)
         pages = HttpServer(front.for_ops(), clock, ops_hosts(settings))
         commands = HttpServer(front.for_commands(), clock, most=AT_ONCE)
         control = ControlSocket(settings.ops.control.path, settings.ops.control.group)

@@ -318,9 +318,19 @@ def test_fewer_shards_empty_the_others(make_server: MakeServer, make_receiver: M
         for _ in range(12):
             client = stack.enter_context(smtplib.SMTP("127.0.0.1", server.port, timeout=DEADLINE))
             assert client.noop()[0] == 250, "a connection was passed to a shard that takes no mail"
+    taken = [submitted(server, "control.sock") for _ in range(SHARDS)]
+    assert {shard_of(parse_spid(json.loads(each)["spid"])) for each in taken} == {0}
+    assert "takes no programs' mail" in submitted(server, "control.sock.1")
     ledger = stopped(server)
     assert ledger.unfinished() == set()
     assert [line.get("shard") for line in server.seen("listening") if line["name"] == "in"] == [0]
+
+
+def submitted(server: Server, name: str) -> str:
+    """What a message of the API is answered at the control socket of this name."""
+    words = ["-H", "X-Mqcd-From: a@example.org", "-H", "X-Mqcd-To: b@example.net", "-d", "Subject: s"]
+    socket = ["--unix-socket", str(server.var / name), "http://mqcd/v1/messages"]
+    return subprocess.run(["curl", "-s", *words, *socket], capture_output=True, text=True, check=True).stdout
 
 
 def most_connections(server: Server, shard: int) -> int:

@@ -63,9 +63,13 @@ class Unanswered(MqcdError):
 class Front:
     """The pages of all shards."""
 
-    def __init__(self, control: Path, shards: Sequence[int], batches: Path, grace_ms: int) -> None:
-        """`control`: the server's control socket, beside which each shard has its own. `batches`: where
-        batches are recorded; `grace_ms`: how long what is removed can be restored."""
+    def __init__(
+        self, control: Path, shards: Sequence[int], listening: int, batches: Path, grace_ms: int
+    ) -> None:
+        """`control`: the server's control socket, beside which each shard has its own. `listening`: how many
+        of them take mail, the first ones. `batches`: where batches are recorded; `grace_ms`: how long what is
+        removed can be restored."""
+        self._listening = list(shards[:listening])
         self._batches_in = batches
         self.grace_ms = grace_ms
         self._paths = {shard: control_path(control, shard) for shard in shards}
@@ -335,11 +339,11 @@ class Front:
         return Answer(chunks=chunks, content_type=LINES if lines else EVENTS)
 
     async def _add_message(self, request: Request, _: Given) -> Answer:
-        """Any shard takes it; the shards take turns. One that cannot be reached takes none of the body."""
+        """A shard that takes mail; they take turns. One that cannot be reached takes none of the body."""
         fields = {**request.fields, "content-type": request.content_type}
         fields.pop("x-mqcd-author", None)
         question = Question(target=request.path, by=request.by, method="POST", seconds=ACT_S, fields=fields)
-        unread, shards = _Unread(request.chunks), list(self._paths)
+        unread, shards = _Unread(request.chunks), self._listening
         replies: dict[int, Reply] = {}
         reply = Reply(status=0)
         self._next = (self._next + 1) % len(shards)

@@ -96,7 +96,7 @@ async def served(directory: Path, *shards: Shard | None) -> AsyncIterator[Front]
                 sockets.append(ControlSocket(control_path(control, number)))
                 servers.append(HttpServer(shard.pages, SystemClock()))
                 await servers[-1].serve(sockets[-1].bind("here"))
-        yield Front(control, range(len(shards)), directory / "batches", GRACE)
+        yield Front(control, range(len(shards)), len(shards), directory / "batches", GRACE)
     finally:
         for server in servers:
             await server.stop()

@@ -34,7 +34,7 @@ def test_names_are_given_once() -> None:
 
 
 def test_the_front_process_serves_the_same() -> None:
-    assert Front(Path("control.sock"), [0, 1], Path("batches"), 1).for_commands().keys() == {*TABLE, *OWN}
+    assert Front(Path("control.sock"), [0, 1], 2, Path("batches"), 1).for_commands().keys() == {*TABLE, *OWN}
 
 
 def test_an_operation_needs_a_handler_and_a_handler_one() -> None:
