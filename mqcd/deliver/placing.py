@@ -147,9 +147,7 @@ class Placing:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         except Exception:
-            name = format_spid(recipient.spid)
-            _log.exception("internal error: no route for %s", recipient.address, extra={"spid": name})
-            self._fail([recipient], recipient.domain, INTERNAL)
+            self._own_fault(recipient)
         return None
 
     def _enter(
@@ -182,22 +180,32 @@ class Placing:
             route = Unroutable(reply=INTERNAL)
         recipients = self._waiting.pop(domain, [])
         self._asked_at.pop(domain, None)
-        kept = KeptBack()
-        if isinstance(route, Unroutable):
-            # Without a site, rules on sites say nothing.
-            failed = [each for each in recipients if not self._judge(each, None, kept)[1]]
-            if failed:
-                self._fail(failed, domain, route.reply)
-        else:
-            gives = []
-            for each in recipients:
-                hop = self.router.hop(each.envelope, domain, route)
+        kept, gives, failed = KeptBack(), [], []
+        for each in recipients:
+            try:
+                # Without a site, rules on sites say nothing.
+                hop = None if isinstance(route, Unroutable) else self.router.hop(each.envelope, domain, route)
                 rule, is_kept = self._judge(each, hop, kept)
-                if not is_kept:
+                if is_kept:
+                    continue
+                if hop is None:
+                    failed.append(each)
+                else:
                     gives.append(self._enter(each, domain, hop, rule))
+            except Exception:
+                self._own_fault(each)
+        if isinstance(route, Unroutable) and failed:
+            self._fail(failed, domain, route.reply)
+        if gives:
             self._settling.give(*gives)
         self._settling.keep_back(kept)
         self._changed()
+
+    def _own_fault(self, recipient: Recipient) -> None:
+        """An exception ended the placing of a recipient: log it and put the recipient off."""
+        name = format_spid(recipient.spid)
+        _log.exception("internal error: no route for %s", recipient.address, extra={"spid": name})
+        self._fail([recipient], recipient.domain, INTERNAL)
 
     def _fail(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:
         attempt = Attempt(destination=domain, phase=Phase.ROUTE, at=self._clock.now())

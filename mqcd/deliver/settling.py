@@ -103,9 +103,9 @@ class Settling:
             isinstance(each.verdict, Delivered) and "SUCCESS" in notify_of(each.recipient.dsn)
             for each in settlements
         ]
-        self.report(
-            list(compress(settlements, wanted)), lambda notifier, some: notifier.delivered(some, final)
-        )
+        delivered = list(compress(settlements, wanted))
+        self.on_verdicts(delivered)
+        self.report(delivered, lambda notifier, some: notifier.delivered(some, final))
         return [each for each, is_wanted in zip(settlements, wanted, strict=True) if not is_wanted]
 
     def settle_all(

@@ -71,6 +71,7 @@ class Wire:
         "_bare_lf",
         "_chunks",
         "_clock",
+        "_counted_to",
         "_current",
         "_error",
         "_loop",
@@ -107,6 +108,8 @@ class Wire:
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._waited = 0
+        self._counted_to = 0
+        """Monotonic ms up to which `_waited` holds the time that the client owes."""
         self._taken = 0
         self.held = 0
         """Octets that are not read yet."""
@@ -226,8 +229,11 @@ class Wire:
 
     def is_slow(self, now: int) -> bool:
         """Whether the octets of this message have been waited for too long at `now` (monotonic)."""
-        waiting = now - self.owing_since if self.owing_since else 0
-        return self._waited + waiting >= MESSAGE_MS + self._taken
+        return self._waited + self._uncounted(now) >= MESSAGE_MS + self._taken
+
+    def _uncounted(self, now: int) -> int:
+        """For how long the client owes, beyond what `_waited` holds."""
+        return now - max(self.owing_since, self._counted_to) if self.owing_since else 0
 
     def owe(self) -> None:
         """Start waiting for the client, unless that has begun already."""
@@ -253,8 +259,9 @@ class Wire:
             await self._waiter
         finally:
             self._waiter = None
-            if self.owing_since:
-                self._waited += self._clock.monotonic() - self.owing_since
+            now = self._clock.monotonic()
+            self._waited += self._uncounted(now)
+            self._counted_to = now
 
     def wake(self) -> None:
         """End a `wait`."""

@@ -10,11 +10,13 @@ import pytest
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Recipient
+from mqcd.core.ports import Notifier
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
 from tests.fakes.store import MemoryStore
 from tests.unit.deliver.kit import BY_DNS, MINUTE, SCHEDULE, Kit
+from tests.unit.deliver.test_notifying import Reporter
 
 HOUR = 60 * MINUTE
 HOLDING = Holding(
@@ -32,7 +34,7 @@ RESOLVER = FakeResolver(
 )
 
 
-def kit(queuecache: int = BY_DNS.queuecache) -> Kit:
+def kit(queuecache: int = BY_DNS.queuecache, notifier: Notifier | None = None) -> Kit:
     """A world where the host of e.example refuses connections until it answers."""
     return Kit(
         replace(BY_DNS, queuecache=queuecache),
@@ -40,6 +42,7 @@ def kit(queuecache: int = BY_DNS.queuecache) -> Kit:
         RESOLVER,
         HELD,
         store=lambda clock, observer: MemoryStore(clock, observer, schedule=HELD),
+        notifier=notifier,
     )
 
 
@@ -151,12 +154,13 @@ async def test_a_probe_that_succeeds_starts_its_mail() -> None:
         assert (held(made), made.observer.count(Verb.ATTEMPTED)) == (0, attempts + 1)
 
 
-async def test_new_mail_that_gets_through_brings_the_rest() -> None:
-    async with kit() as made:
+@pytest.mark.parametrize("notify", ["", "NOTIFY=SUCCESS"])
+async def test_new_mail_that_gets_through_brings_the_rest(notify: str) -> None:
+    async with kit(notifier=Reporter()) as made:
         await made.submit("x@e.example")
         await made.until(lambda: held(made) == 1)
         answer(made)
-        await made.submit("y@e.example")
+        await made.submit("y@e.example", notify=[notify])
         await made.clock.run_for(2 * MINUTE)
         await made.heard(Verb.DELIVERED, 2)
 

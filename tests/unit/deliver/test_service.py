@@ -18,7 +18,18 @@ from mqcd.config.settings import (
 )
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Body, Bounced, Deferred, Expired, Phase, Recipient, Settlement, Verdict
+from mqcd.core.model import (
+    Area,
+    Body,
+    Bounced,
+    Deferred,
+    Envelope,
+    Expired,
+    Phase,
+    Recipient,
+    Settlement,
+    Verdict,
+)
 from mqcd.core.ports import Content, MxHost
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import format_spid
@@ -27,6 +38,8 @@ from mqcd.deliver.connection.worker import SHORTAGE_MS
 from mqcd.deliver.lanes.decisions import STUCK_MS
 from mqcd.deliver.lanes.lane import TRIAL_MS
 from mqcd.deliver.lanes.outside import FIRST_PROBE_MS
+from mqcd.deliver.routing.policy import Hop
+from mqcd.deliver.routing.routing import Destination
 from mqcd.deliver.service import Deliverer
 from mqcd.disk.waits import uncancellable
 from tests.fakes.clock import FakeClock, turns
@@ -539,6 +552,31 @@ async def test_an_error_of_our_own_costs_one_deferral_and_is_logged(
         assert getattr(told, "spid", "") == format_spid(recipient.spid)
         await kit.submit("second@example.com")
         await kit.heard(Verb.DELIVERED)
+
+
+async def test_an_error_of_our_own_on_a_route_costs_one_recipient_of_many(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    resolver = FakeResolver(addresses={"example.com": ["192.0.2.1"]})
+    async with Kit(BY_DNS, resolver=resolver) as kit:
+        router = kit.deliverer._placing.router
+        found = router.hop
+
+        def fails(envelope: Envelope, domain: str, destination: Destination) -> Hop:
+            if envelope.sender == "one@example.org":
+                raise ZeroDivisionError("a bug of ours")
+            return found(envelope, domain, destination)
+
+        monkeypatch.setattr(router, "hop", fails)
+        kit.deliverer.halt(True)
+        await kit.submit("one@example.com", sender="one@example.org")
+        await kit.submit("two@example.com")
+        kit.deliverer.halt(False)
+        await kit.heard(Verb.DELIVERED)
+        verdict = await kit.deferred()
+        assert verdict.reply.status == "4.3.0"
+        assert "a bug of ours" in caplog.text
+        assert kit.deliverer.active == 0
 
 
 class UnreadablePeer(Peer):

@@ -9,7 +9,7 @@ import pytest
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.esmtp.refusal import Reason
-from mqcd.submit.session.wire import HIGH_WATER, MAX_LINE, BadLine, Interrupted, Wire
+from mqcd.submit.session.wire import HIGH_WATER, MAX_LINE, MESSAGE_MS, BadLine, Interrupted, Wire
 from tests.fakes.clock import FakeClock
 
 
@@ -169,6 +169,26 @@ async def test_the_size_of_a_message_lengthens_its_time() -> None:
     assert wire.is_slow(clock.monotonic())
     wire.begin()
     assert wire.is_slow(clock.monotonic()) is False
+
+
+async def test_time_is_counted_once_however_a_command_is_cut() -> None:
+    bench = Bench()
+    wire, clock = bench.wire, bench.clock
+    clock.advance(1)
+    wire.begin()
+    for octet in b"BDAT 100000000\r\n":
+        waiting = asyncio.ensure_future(wire.wait())
+        await asyncio.sleep(0)
+        clock.advance(5_000)
+        wire.feed_data(bytes([octet]))
+        await waiting
+        assert not wire.is_slow(clock.monotonic())
+        assert wire.next_line() == (b"BDAT 100000000" if octet == 10 else None)
+    wire.owe()
+    clock.advance(MESSAGE_MS - 16 * 5_000 - 1)
+    assert not wire.is_slow(clock.monotonic())
+    clock.advance(1)
+    assert wire.is_slow(clock.monotonic())
 
 
 async def test_time_that_we_take_ourselves_makes_no_message_slow() -> None:
