@@ -325,9 +325,12 @@ class Batch:
 
 @value
 class Amended:
-    """What a batch does to one recipient."""
+    """What batches do to one recipient."""
 
     batch: Batch
+    """The last one; the event log has it alone."""
+    earlier: tuple[Batch, ...] = ()
+    """Those before it, in their order, that it did not leave the time to."""
 
 
 @value

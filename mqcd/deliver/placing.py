@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from mqcd.config.advice import Shaping
-from mqcd.core.model import Amended, Attempt, Phase, Recipient, Settlement
+from mqcd.core.model import Attempt, Phase, Recipient, Settlement
 from mqcd.core.ports import Resolver
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.rules import StandingRule
@@ -120,8 +120,8 @@ class Placing:
 
     def _place(self, recipient: Recipient, kept: KeptBack, content: bytes | None) -> Give | None:
         try:
-            if self._standing.stands and (batch := self._standing.acted(recipient)) is not None:
-                kept.settlements.append(Settlement(recipient=recipient, verdict=Amended(batch=batch)))
+            if self._standing.stands and (amended := self._standing.acted(recipient)) is not None:
+                kept.settlements.append(Settlement(recipient=recipient, verdict=amended))
                 return None
             domain = recipient.lane_key
             if recipient.route:

@@ -3,6 +3,23 @@
 Guarantees: mail that no rule selects costs one look at each rule, and nothing while there is none. A domain
 all of whose mail is suspended is passed over by claims (`barred`), however many wait; other suspended mail is
 parked, for the longest retry delay at most, and then judged again. A rule that has ended no longer counts.
+
+What lasts in `Standing`, all keyed by what it is about:
+
+| | enters | leaves |
+|---|---|---|
+| `_acts`: ids of the batches | `act`: any number, | `acted`, all of them at once; one: `act`, |
+| that a recipient is to follow | each once | KEPT_MS after it was asked for; `replace`, |
+| | | with its rule |
+| `_batches`: those, as they ran; | `act` | `act`, once no recipient is to follow it, or |
+| and later releases and undos | `act`, while | KEPT_MS after it was asked for; `replace`, |
+| | `_acts` has any | with its rule |
+| `_bars`, `_until`: domains that | `apply`, for one | `replace`, with the rule; what is over is not |
+| are passed over | suspended recipient | passed over, and stays for `suspended` |
+
+No key of `_acts` is without an id, and each id is in `_batches`. Who is about to try a claimed recipient
+calls `acted`, and settles the recipient by what it gives: `Placing._place` (what has a lane comes back there,
+see `misplaces`).
 """
 
 from __future__ import annotations
@@ -12,7 +29,7 @@ from dataclasses import dataclass, field, replace
 
 from mqcd.core.model import Action, Amended, Area, Batch, Recipient, Settlement
 from mqcd.core.ports import Clock
-from mqcd.core.queueing.amendment import ENDS, amended, applies
+from mqcd.core.queueing.amendment import ENDS, amended_by, applies
 from mqcd.core.selecting.rules import SITE, RuleAction, RuleSet, StandingRule
 from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.routing.policy import Hop
@@ -23,6 +40,8 @@ KEPT_MS = 24 * 3_600_000
 """How long it is remembered that a batch has not reached a recipient: it may have been delivered."""
 MAX_BARRED = 10_000
 """Domains that are passed over; mail of others is parked."""
+_TAKES_BACK = frozenset({Action.RELEASE, Action.UNDO})
+"""Actions that let go what others would do to mail that they select."""
 
 
 Pending = tuple[Batch, Selection, Sequence[tuple[int, int]]]
@@ -51,8 +70,8 @@ class Standing:
     """One per deliverer. Times are wall time, ms.
 
     Operators' actions on recipients in flight are like rules for these: what waits for its turn is not tried,
-    and what an attempt leaves in the queue is not tried again. Those of a rule are kept until it ends. A
-    later release lets go what it would have released.
+    and what an attempt leaves in the queue is not tried again. They come to the same as on mail at rest, in
+    the same order.
     """
 
     def __init__(self, clock: Clock, may_expire: Callable[[], bool]) -> None:
@@ -66,10 +85,9 @@ class Standing:
         self._bars: dict[str, _Bar] = {}
         self._until: dict[str, int] = {}
         """Until when each of the same domains is passed over."""
-        self._acts: dict[tuple[int, int], Batch] = {}
-        """By SPID and QID of a recipient that was in flight, what an operator has asked for."""
-        self._releases: list[tuple[Batch, Selection]] = []
-        """Releases since the first of these."""
+        self._acts: dict[tuple[int, int], frozenset[str]] = {}
+        """By SPID and QID; see the module, as for the next."""
+        self._batches: dict[str, tuple[Batch, Selection]] = {}
         self.applied: dict[str, int] = {}
         """By id of a rule, how many recipients it has kept from an attempt or slowed since the start."""
 
@@ -79,45 +97,56 @@ class Standing:
         return bool(self._ids or self._acts)
 
     def act(self, keys: Collection[tuple[int, int]], batch: Batch, selection: Selection) -> None:
-        """A batch on a selection is to reach recipients of it that are in flight. An undo also ends what it
-        undoes."""
+        """A batch on a selection is to reach recipients of it that are in flight."""
         oldest = self._clock.now() - KEPT_MS
-        self._acts = {
-            key: each for key, each in self._acts.items() if each.at > oldest and each.id != batch.target
+        self._forget({name for name, (each, _) in self._batches.items() if each.at <= oldest})
+        added = frozenset({batch.id})
+        self._acts.update({key: self._acts[key] | added if key in self._acts else added for key in keys})
+        self._batches[batch.id] = batch, selection
+        awaited = {name for names in self._acts.values() for name in names}
+        self._batches = {
+            name: each
+            for name, each in self._batches.items()
+            if name in awaited or (awaited and each[0].action in _TAKES_BACK)
         }
-        self._releases = [each for each in self._releases if self._acts and each[0].at > oldest]
-        if batch.action is Action.RELEASE and self._acts:
-            self._releases.append((batch, selection))
-        self._acts.update(dict.fromkeys(keys, batch))
 
-    def acted(self, recipient: Recipient) -> Batch | None:
-        """The batch that has not reached a recipient yet; once."""
-        batch = self._acts.pop(recipient.key, None)
+    def _forget(self, names: Set[str]) -> None:
+        """No recipient waits for these batches any more."""
+        if self._batches.keys() & names:
+            self._batches = {name: each for name, each in self._batches.items() if name not in names}
+            self._acts = {key: left for key, each in self._acts.items() if (left := each - names)}
+
+    def acted(self, recipient: Recipient) -> Amended | None:
+        """What the batches that have not reached a recipient yet make of it; once."""
+        awaited = self._acts.pop(recipient.key, None)
+        if awaited is None:
+            return None
         now = self._clock.now()
-        if batch is None or (batch.action is Action.RESCHEDULE and batch.until <= now):
-            return None
-        if batch.action in ENDS:
-            # It can be undone for as long as if it had been reached at once.
-            batch = replace(batch, until=max(now, batch.at) + batch.until - batch.at)
-        if not applies(recipient, batch) or self._is_released(amended(recipient, batch), batch):
-            return None
-        return batch
+        state, made = recipient, tuple[Batch, ...]()
+        for batch, selection in self._batches.values():
+            if _is_over(batch, now) or not applies(state, batch):
+                continue
+            if batch.id in awaited:
+                made = *made, _begun(batch, now)
+            elif batch.action in _TAKES_BACK and selection.matches(state):
+                made = _left(made, batch)
+            state = amended_by(recipient, made)
+        return Amended(batch=made[-1], earlier=made[:-1]) if made else None
 
     def pending(self) -> Sequence[Pending]:
         """What `act` is to be given, in this order, for another process to go on with what batches have not
         done yet. Nothing of rules: they stand there too."""
-        found: dict[str, tuple[Batch, list[tuple[int, int]]]] = {}
-        for key, batch in self._acts.items():
-            if batch.id not in self._ids:
-                found.setdefault(batch.id, (batch, []))[1].append(key)
-        acts: list[Pending] = [(batch, Selection(), keys) for batch, keys in found.values()]
-        return [*acts, *((*each, ()) for each in self._releases)] if acts else acts
-
-    def _is_released(self, recipient: Recipient, batch: Batch) -> bool:
-        """Whether a release has come since the batch that would have made the recipient this."""
-        if batch.action is not Action.HOLD:
-            return False
-        return any(each.at >= batch.at and selected.matches(recipient) for each, selected in self._releases)
+        keys: dict[str, list[tuple[int, int]]] = {}
+        for key, awaited in self._acts.items():
+            for name in awaited - self._ids:
+                keys.setdefault(name, []).append(key)
+        if not keys:
+            return []
+        return [
+            (batch, selection if batch.action in _TAKES_BACK else Selection(), keys.get(name, []))
+            for name, (batch, selection) in self._batches.items()
+            if name in keys or batch.action in _TAKES_BACK
+        ]
 
     def replace(self, rules: Sequence[StandingRule], grace_ms: int) -> list[str]:
         """These rules stand from now on; `grace_ms`: how long a bounce can be undone. Gives the domains that
@@ -125,7 +154,7 @@ class Standing:
         self.rules, self._grace_ms = RuleSet(rules, self._may_expire), grace_ms
         standing = {rule.id for rule in rules}
         ended, self._ids = self._ids - standing, standing
-        self._acts = {key: each for key, each in self._acts.items() if each.id not in ended}
+        self._forget(ended)
         freed = [domain for domain, bar in self._bars.items() if bar.rule.id not in standing]
         for domain in freed:
             del self._bars[domain], self._until[domain]
@@ -192,6 +221,25 @@ class Standing:
         now = self._clock.now()
         barred = [bar for domain, bar in self._bars.items() if self._until[domain] > now]
         return {bar.destination: bar.rule.id for bar in barred}
+
+
+def _is_over(batch: Batch, now: int) -> bool:
+    """Whether the mail that it reschedules is due by now."""
+    return batch.action is Action.RESCHEDULE and batch.until <= now
+
+
+def _begun(batch: Batch, now: int) -> Batch:
+    """The batch as it reaches a recipient now: it can be undone for as long as if it had done so at once."""
+    if batch.action not in ENDS:
+        return batch
+    return replace(batch, until=max(now, batch.at) + batch.until - batch.at)
+
+
+def _left(made: tuple[Batch, ...], by: Batch) -> tuple[Batch, ...]:
+    """What a release or an undo that applies behind these leaves of them."""
+    if by.action is Action.RELEASE:
+        return tuple(each for each in made if each.action is not Action.HOLD)
+    return made[:-1] if made and made[-1].id == by.target else made
 
 
 def _end(rule: StandingRule, now: int) -> int:

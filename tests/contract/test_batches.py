@@ -242,6 +242,19 @@ async def test_what_was_claimed_comes_under_a_rule(
     assert await records(post.store) == before
 
 
+async def test_several_batches_come_in_one_verdict(store: QueueStore, post: Post) -> None:
+    for name in "ab":
+        await post.send(f"{name}@x.example")
+    before = await records(store)
+    hold, removal = batch(Action.HOLD, post), batch(Action.REMOVE, post, id="remove-2")
+    await post.settle(Amended(batch=removal, earlier=(hold,)), *await post.claim_all())
+    for target, area in (("remove-2", Area.HELD), (hold.id, Area.INCOMING)):
+        undo = batch(Action.UNDO, post, id=f"undo-{target}", target=target)
+        assert await carry_out(store, undo) == (2, 0)
+        assert {each.area for each in await records(store)} == {area}
+    assert await records(store) == before
+
+
 async def test_a_verdict_ends_what_can_be_undone(store: QueueStore, post: Post) -> None:
     await post.send("a@x.example")
     order = batch(Action.REDIRECT, post, target="b@y.example")

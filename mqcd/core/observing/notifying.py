@@ -35,7 +35,8 @@ def notify_verdict(observer: Observer, at: int, recipient: Recipient, verdict: V
         case Discarded():
             observer.discarded(at, recipient, verdict.reason)
         case Amended():
-            observer.amended(at, recipient, verdict)
+            for batch in (*verdict.earlier, verdict.batch):
+                observer.amended(at, recipient, Amended(batch=batch))
         case Purged():
             observer.purged(at, recipient)
         case _:

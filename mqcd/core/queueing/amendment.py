@@ -8,8 +8,9 @@ sets the due time alone. It stays where the undone batch set none, and its own t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
 from typing import Any, assert_never
 
 from mqcd.core.events import Verb
@@ -99,6 +100,11 @@ def amended(recipient: Recipient, batch: Batch) -> Recipient:
         before["amended"] = recipient.amended
     trace = {"action": batch.action, "report": batch.report, "before": before}
     return replace(recipient, **changes, amended=f"{batch.id} {_compact(trace)}")
+
+
+def amended_by(recipient: Recipient, batches: Iterable[Batch]) -> Recipient:
+    """The record that these make of a recipient, one after another. Raises ValueError as `amended`."""
+    return reduce(amended, batches, recipient)
 
 
 def _changes(recipient: Recipient, batch: Batch) -> dict[str, Any]:

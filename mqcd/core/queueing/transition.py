@@ -33,7 +33,7 @@ from mqcd.core.model import (
     Reported,
     Verdict,
 )
-from mqcd.core.queueing.amendment import amended, batch_of, purged, spent
+from mqcd.core.queueing.amendment import amended_by, batch_of, purged, spent
 from mqcd.core.queueing.holding import Holding, HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
@@ -53,7 +53,7 @@ def after(recipient: Recipient, verdict: Verdict) -> Recipient | None:
         # What becomes of most mail.
         return None
     if isinstance(verdict, Amended):
-        return amended(recipient, verdict.batch)
+        return amended_by(recipient, (*verdict.earlier, verdict.batch))
     if isinstance(verdict, Purged):
         return purged(recipient)
     ends_bounce = isinstance(verdict, EndOfBounce)
@@ -87,7 +87,10 @@ def not_later(verdict: Verdict, latest: int) -> Verdict:
     """The verdict with a due time of `latest` (ms) at most."""
     if isinstance(verdict, PutOff):
         return replace(verdict, due=latest) if verdict.due > latest and not verdict.held else verdict
-    return replace(verdict, batch=_sooner(verdict.batch, latest)) if isinstance(verdict, Amended) else verdict
+    if not isinstance(verdict, Amended):
+        return verdict
+    earlier = tuple(_sooner(each, latest) for each in verdict.earlier)
+    return Amended(batch=_sooner(verdict.batch, latest), earlier=earlier)
 
 
 def _sooner(batch: Batch, latest: int) -> Batch:

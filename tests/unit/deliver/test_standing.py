@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from mqcd.config.settings import Rate
 from mqcd.core.events import Verb
-from mqcd.core.model import Action, Area, Batch
+from mqcd.core.model import Action, Area, Batch, Recipient
 from mqcd.core.queueing.amendment import batch_of
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
@@ -161,12 +162,75 @@ async def test_an_undo_ends_what_has_not_followed() -> None:
         [sent] = await kit.submit("a@example.com")
         await kit.heard(Verb.ATTEMPTED)
         kit.deliverer.act([sent.key], act(Action.HOLD), Selection())
-        kit.deliverer.act([], act(Action.UNDO, target="hold-9"), Selection())
+        kit.deliverer.act([], act(Action.UNDO, target="hold-9"), Selection(domain="example.com"))
         # The peer's silence ends the attempt.
         await kit.clock.run_for(3 * GRACE)
         assert kit.observer.count(Verb.DEFERRED)
         assert kit.observer.count(Verb.ATTEMPTED) > 1
         assert kit.observer.count(Verb.HELD) == 0
+
+
+async def under_way(kit: Kit) -> Recipient:
+    """Of an attempt at a peer that is silent."""
+    [sent] = await kit.submit("a@example.com")
+    await kit.heard(Verb.ATTEMPTED)
+    return sent
+
+
+async def left_by(kit: Kit) -> Recipient:
+    """What the silence of the peer, and what follows, leave."""
+    await kit.clock.run_for(GRACE)
+    assert kit.observer.count(Verb.DEFERRED) == 1
+    [left] = [each async for each in kit.store.scan(Selection())]
+    return left
+
+
+@pytest.mark.parametrize(
+    "undone", [Selection(domain="example.net"), Selection(area=Area.INCOMING), Selection(sender="")]
+)
+async def test_an_undo_of_other_mail_ends_nothing(undone: Selection) -> None:
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
+        sent = await under_way(kit)
+        kit.deliverer.act([sent.key], act(Action.HOLD), Selection())
+        kit.deliverer.act([], act(Action.UNDO, target="hold-9"), undone)
+        assert (await left_by(kit)).area is Area.HELD
+
+
+ACTIONS_IN_ORDER = [
+    ((Action.HOLD, Action.RESCHEDULE), Area.HELD, (Verb.HELD,)),
+    ((Action.HOLD, Action.REDIRECT), Area.HELD, (Verb.HELD, Verb.REDIRECTED)),
+    ((Action.REDIRECT, Action.HOLD), Area.HELD, (Verb.REDIRECTED, Verb.HELD)),
+    ((Action.REMOVE, Action.HOLD), Area.REMOVED, (Verb.REMOVED,)),
+    ((Action.HOLD, Action.REMOVE), Area.REMOVED, (Verb.HELD, Verb.REMOVED)),
+    ((Action.RESCHEDULE, Action.BOUNCE), Area.REMOVED, (Verb.RESCHEDULED, Verb.REMOVED)),
+]
+
+
+@pytest.mark.parametrize(("actions", "area", "verbs"), ACTIONS_IN_ORDER)
+async def test_actions_follow_in_their_order(
+    actions: Sequence[Action], area: Area, verbs: Sequence[Verb]
+) -> None:
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
+        sent = await under_way(kit)
+        for action in actions:
+            target = "other.example:25" if action is Action.REDIRECT else ""
+            kit.deliverer.act([sent.key], act(action, target=target), Selection())
+        left = await left_by(kit)
+        assert (left.area, left.route != "") == (area, Action.REDIRECT in actions)
+        heard = kit.observer.verbs(sent.key)
+        assert tuple(heard[heard.index(Verb.DEFERRED) + 1 :]) == verbs
+
+
+@pytest.mark.parametrize("undone", ["redirect-9", "hold-9"])
+async def test_an_undo_takes_back_the_last_action_alone(undone: str) -> None:
+    """As of mail at rest."""
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}) as kit:
+        sent = await under_way(kit)
+        kit.deliverer.act([sent.key], act(Action.HOLD), Selection())
+        kit.deliverer.act([sent.key], act(Action.REDIRECT, target="other.example:25"), Selection())
+        kit.deliverer.act([], act(Action.UNDO, target=undone), Selection())
+        left = await left_by(kit)
+        assert (left.area, left.route != "") == (Area.HELD, undone == "hold-9")
 
 
 @pytest.mark.parametrize(("domain", "held"), [("example.com", 0), ("example.net", 1)])

@@ -208,9 +208,9 @@ async def test_what_has_not_followed_a_batch_outlives_a_kill(rig: Rig) -> None:
     standing, rig.batches = Standing(rig.clock, rig.store.may_expire), rig.made()
     rig.follows(standing)
     await rig.batches.following.recall()
-    batch = standing.acted(busy)
-    assert batch is not None
-    assert (batch.id, batch.reason) == (rig.events[0]["batch"], "why")
+    amended = standing.acted(busy)
+    assert amended is not None
+    assert (amended.batch.id, amended.batch.reason) == (rig.events[0]["batch"], "why")
     assert standing.acted(busy) is None
 
 
