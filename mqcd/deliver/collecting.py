@@ -7,7 +7,8 @@ Guarantees
   verdicts. What is refused for now, and what the session does not take, stays held.
 * A session does not end because the store cannot give out at once what rests: it waits, PATIENCE_MS at most.
 * No recipient is tried twice in a session, and none while delivery is paused. Standing rules count, with the
-  user's connection as the destination; one that slows has no effect.
+  user's connection as the destination; one that slows has no effect. What an operator or a rule does to mail
+  that the session has claimed reaches the messages that are not begun.
 * A session that is cancelled gives back what it has not tried; a message whose end is out and unanswered is
   left begun, and the store's next start counts it as outcome unknown.
 * So does one that an internal error ends, but that message is put off as possibly delivered.
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from mqcd.config.settings import TlsPolicy
-from mqcd.core.model import Recipient
+from mqcd.core.model import Recipient, Settlement
 from mqcd.core.ports import Connection, QueueStore
 from mqcd.core.queueing.calls import Wanted
 from mqcd.core.selecting.rules import RuleAction
@@ -168,15 +169,17 @@ class Collecting:
             raise
         return found
 
-    def _fresh(self, found: Sequence[Recipient], hop: Hop, seen: set[tuple[int, int]]) -> Sequence[Recipient]:
-        """Those that may be tried; the others have what a rule makes of them, or rest again."""
+    def _fresh(self, found: Sequence[Recipient], hop: Hop, seen: set[tuple[int, int]]) -> list[Recipient]:
+        """Those that may be tried; the others follow an operator or a rule, or rest again."""
         now = self._terms.clock.now()
         fresh: list[Recipient] = []
         left: list[Recipient] = []
         kept = KeptBack()
         for each in found:
+            if (amended := self._standing.acted(each)) is not None:
+                kept.settlements.append(Settlement(recipient=each, verdict=amended))
             # A client may have wanted it to be sent later (RFC 4865).
-            if self._terms.rests or each.key in seen or each.envelope.release > now:
+            elif self._terms.rests or each.key in seen or each.envelope.release > now:
                 left.append(each)
             elif (rule := self._standing.find(each, hop)) is None or rule.action is RuleAction.SLOW:
                 fresh.append(each)
@@ -197,16 +200,22 @@ class Collecting:
         end = End.KEPT
         try:
             while jobs and end is End.KEPT and not (stops() or self._terms.rests):
-                clock = self._terms.clock
+                job, clock = jobs[-1], self._terms.clock
+                if self._standing.stands:
+                    # More may stand than when they were claimed.
+                    job.recipients = self._fresh(job.recipients, job.hop, seen)
+                if not job.recipients:
+                    jobs.pop()
+                    continue
                 end = await transact(
-                    self._store, clock, self._settling, link, jobs[-1], clock.monotonic(), last=False
+                    self._store, clock, self._settling, link, job, clock.monotonic(), last=False
                 )
                 if end is End.CONTENT:
                     # After the others: the next session must not meet it first again.
                     jobs.insert(0, jobs.pop())
                 if end in _LEFT:
                     break
-                job = jobs.pop()
+                jobs.pop()
                 outcomes = zip(job.recipients, link.smtp.outcomes, strict=True)
                 seen.update(each.key for each, outcome in outcomes if outcome.result.puts_off)
             return end is End.KEPT

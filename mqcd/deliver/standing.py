@@ -19,7 +19,7 @@ What lasts in `Standing`, all keyed by what it is about:
 
 No key of `_acts` is without an id, and each id is in `_batches`. Who is about to try a claimed recipient
 calls `acted`, and settles the recipient by what it gives: `Placing._place` (what has a lane comes back there,
-see `misplaces`).
+see `misplaces`) and `Collecting._fresh`.
 """
 
 from __future__ import annotations

@@ -9,14 +9,16 @@ from dataclasses import replace
 import pytest
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Area, Phase, Recipient, Settlement
+from mqcd.core.model import Action, Area, Phase, Recipient, Settlement
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
+from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.collecting import AT_ONCE, PATIENCE_MS
 from tests.fakes.clock import turns
 from tests.fakes.dialer import FakeConnection, Peer
 from tests.fakes.store import MemoryStore
 from tests.unit.core.selecting.test_rules import rule
 from tests.unit.deliver.kit import BY_DNS, MINUTE, SCHEDULE, Kit
+from tests.unit.deliver.test_standing import act
 
 DOMAIN = "a.example"
 HOLDING = Holding(
@@ -101,6 +103,39 @@ async def test_a_stop_ends_the_session_between_two_messages() -> None:
         await collect(made, peer, lambda: len(peer.messages) == 2)
         await made.until(lambda: held(made) == 3)
         assert (len(peer.messages), peer.log[-1]) == (2, "QUIT")
+
+
+@pytest.mark.parametrize("sent", [0, 2])
+async def test_an_action_reaches_what_the_session_has_not_sent(sent: int) -> None:
+    """Before its claim, and behind it."""
+    async with kit() as made:
+        mail = [(await made.submit(f"x{number}@a.example"))[0] for number in range(4)]
+        peer = Peer()
+
+        def removes() -> bool:
+            if len(peer.messages) == sent:
+                made.deliverer.act([each.key for each in mail], act(Action.REMOVE), Selection())
+            return False
+
+        await collect(made, peer, removes)
+        await made.until(lambda: not made.deliverer.active)
+        assert (len(peer.messages), made.observer.count(Verb.REMOVED)) == (sent, 4 - sent)
+
+
+async def test_a_rule_reaches_what_the_session_has_not_sent() -> None:
+    async with kit() as made:
+        for number in range(4):
+            await made.submit(f"x{number}@a.example")
+        peer = Peer()
+
+        def suspends() -> bool:
+            if len(peer.messages) == 2:
+                made.deliverer.rule([rule("suspend", "domain = a.example")], MINUTE)
+            return False
+
+        await collect(made, peer, suspends)
+        await made.until(lambda: not made.deliverer.active)
+        assert (len(peer.messages), held(made)) == (2, 2)
 
 
 async def test_a_cancelled_session_gives_its_mail_back() -> None:
