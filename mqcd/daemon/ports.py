@@ -83,11 +83,12 @@ class Ports:
         if self._role is None:
             with at_port(self._conf, OPS, ops.interface, self.ops_port):
                 await self._http.listen()
+        takes = self._role is None or self._role.listens
         for door, at in self._doors_at_ports():
             door.close_door(_STARTING)
             with at:
-                await door.start()
-            if self._role is None or self._role.listens:
+                await door.start(takes=takes)
+            if takes:
                 listener = door.settings
                 self._log_event("listening", name=listener.name, address=listener.interface, port=door.port)
         if self._role is None:

@@ -209,8 +209,9 @@ class Process:
             await server.bind()
             take_identity(settings.application.user, directories, self._identity, also=others)
             check_tls_files(settings.deliver, self._conf)
-            check_filters(settings.submit, self._conf)
-            check_listed(settings.submit, self._conf)
+            if self._role is None or self._role.listens:
+                check_filters(settings.submit, self._conf)
+                check_listed(settings.submit, self._conf)
             await server.listen()
             await server.open()
         except (MqcdError, OSError) as error:

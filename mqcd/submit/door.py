@@ -174,12 +174,14 @@ class Door:
         self._acceptor = Acceptor(sockets, take or self._take, self._clock)
         self.port = self._acceptor.port
 
-    async def start(self) -> None:
+    async def start(self, *, takes: bool = True) -> None:
         """Listen, after `bind` or with it. Raises OSError; BadFilter, BadList and BadUsers where the filter
-        cannot be made, the blacklist or the users cannot be read."""
+        cannot be made, the blacklist or the users cannot be read. `takes`: whether mail can come, which needs
+        these."""
         loop = asyncio.get_running_loop()
-        await self._rulemaking.load()
-        self.intake.handlers = self._rulemaking.handlers
+        if takes:
+            await self._rulemaking.load()
+            self.intake.handlers = self._rulemaking.handlers
         if self._acceptor is None:
             await self.bind()
         if self._acceptor is not None and not self._stopping:

@@ -306,9 +306,15 @@ def test_fewer_shards_empty_the_others(make_server: MakeServer, make_receiver: M
     assert recipients(server) == sent
     assert server.stop() == 0
     later.follow()
-    server.write(plan(later.port, 1))
+    listed = '<blacklist file="%DIRVAR%/list"/>'
+    server.write(dataclasses.replace(plan(later.port, 1), door_elements=listed))
+    (server.var / "list").touch()
     server.launch()
     server.events("ready", SHARDS)
+    server.faults_expected = lambda line: "of shard 2" in str(line) or "blacklist" in str(line)
+    (server.var / "list").unlink()
+    kill_one(server)
+    server.events("ready", SHARDS + 1)
     assert sum(most_connections(server, shard) for shard in range(SHARDS)) <= SLAVE_CONNECTIONS
     ask = {"action": "retry"}
     poll(lambda: server.control.post("/v1/batch", ask, 30)[0] == 200 or None, "a retry of all")
