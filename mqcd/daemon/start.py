@@ -73,6 +73,13 @@ def run(load: Load, conf: Path) -> int:
         log.warning("%s", warning)
     os.umask(0o077)
     raise_limit()
+    if beyond := numbers[division.count(loaded.settings) :]:
+        names = ", ".join(f"shard-{shard}" for shard in beyond)
+        log.warning(
+            "beyond the number of shards, each with a share of what is divided: %s; "
+            "remove their directories once they are empty",
+            names,
+        )
     try:
         return _Shards(loaded.settings, numbers, load, conf, manager).run()
     except (MqcdError, OSError) as error:
@@ -281,6 +288,7 @@ class _Shards:
     async def _reload(self, asked: asyncio.Event, take_over: Callable[[Settings], None]) -> None:
         """Read the configuration whenever that is asked for, and apply what a running server can. The shards
         log what changes, and what is wrong."""
+        why = "start"
         while True:
             await asked.wait()
             asked.clear()
@@ -288,9 +296,10 @@ class _Shards:
                 loaded = await in_daemon_thread(self._load, "configuration")
                 take_over(compare(self._settings, loaded.settings).settings)
             except BadConfiguration:
-                log.error("SIGHUP: the new configuration has errors; the front process keeps the old one")
+                log.error("%s: the configuration has errors; the front process keeps the old one", why)
             except Exception as error:
-                log.error("SIGHUP: the front process keeps the old configuration", exc_info=error)
+                log.error("%s: the front process keeps the old configuration", why, exc_info=error)
+            why = "SIGHUP"
 
 
 async def _until(ended: asyncio.Event, *work: Coroutine[Any, Any, None]) -> None:
