@@ -58,6 +58,12 @@ def _blocks(server: ServerSettings) -> Sequence[ServerSettings]:
     return [server, *(replace(server, **given(each, NetworkSettings)) for each in server.remotenets)]
 
 
+def _blacklists_of(server: ServerSettings) -> set[Path]:
+    """Those that are switched on."""
+    blocks = _blocks(server)
+    return {each.blacklist for each in blocks if each.blacklist is not None and each.blacklist_enabled}
+
+
 class Rulemaking:
     """One door's. Its tasks run from `start` to `stop`."""
 
@@ -137,15 +143,14 @@ class Rulemaking:
         self.book = self._make_book()
 
     def _read_new_blacklists(self, server: ServerSettings) -> None:
-        for path in {each.blacklist for each in _blocks(server) if each.blacklist_enabled}:
-            if path is None or path in self._blacklists:
-                continue
+        for path in _blacklists_of(server) - self._blacklists.keys():
             file = BlacklistFile(path)
             file.load()
             self._blacklists[path] = file
 
     def _make_book(self) -> Rulebook:
-        server = self.server
+        server, known = self.server, self._blacklists
+        self._blacklists = {path: known.get(path) or BlacklistFile(path) for path in _blacklists_of(server)}
         policy = relay_policy(server, self._resolved)
         common, *others = (self._make_rules(each, policy) for each in _blocks(server))
         book = Rulebook(common, [(each.ip, own) for each, own in zip(server.remotenets, others, strict=True)])
@@ -161,8 +166,6 @@ class Rulemaking:
         return Quotas(self.server, self._listener, self._rates, self._places, self._clock.monotonic)
 
     def _make_rules(self, server: ServerSettings, policy: RelayPolicy) -> Rules:
-        if server.blacklist is not None and server.blacklist_enabled:
-            self._blacklists.setdefault(server.blacklist, BlacklistFile(server.blacklist))
         users = self._users
         if users is None:
             rules = Rules(server, policy, self.gate, now=self._clock.now, ssl=self.ssl, lmtp=self._lmtp)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,31 @@ async def test_a_blacklist_that_is_switched_off_need_not_be_there(tmp_path: Path
         (tmp_path / "list").write_text("127.0.0.1\n")
         house.door.reload(server(blacklist=tmp_path / "list"))
         assert (await first_words(house)).startswith("554 ")
+
+
+async def test_a_blacklist_that_was_switched_off_is_not_looked_at(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    listed, clock = tmp_path / "list", FakeClock()
+    listed.write_text("192.0.2.1\n")
+    (tmp_path / "other").write_text("192.0.2.1\n")
+    nets = (network("10.0.0.0/8", blacklist=tmp_path / "other", blacklist_enabled=True),)
+    on = server(blacklist=listed, remotenets=nets)
+    async with open_house(House(on, clock=clock)) as house:
+        house.door.reload(replace(on, blacklist_enabled=False))
+        listed.unlink()
+        (tmp_path / "other").unlink()
+        while "the old blacklist stays" not in caplog.text:
+            await clock.run_for(2000)
+        assert str(listed) not in caplog.text
+
+
+async def test_a_door_that_takes_no_mail_needs_no_files(tmp_path: Path) -> None:
+    ours = House(server(blacklist=tmp_path / "list", users=tmp_path / "users", relay_clients=(LOOPBACK,)))
+    ours.door.adopt([])
+    await ours.door.start(takes=False)
+    assert ours.door.trusts("127.0.0.1")
+    await ours.door.stop()
 
 
 async def test_a_reload_keeps_the_blacklist_when_a_new_one_is_wrong(tmp_path: Path) -> None:
