@@ -185,24 +185,22 @@ class ReportTask:
             some = [held.pop(spid) for spid in spids[at : at + most]]
             left = await asyncio.gather(*map(self._report, some))
             held |= {bounces[0].spid: bounces for bounces in left if bounces}
-        now = self._clock.monotonic()
-        return not any(spid in held and (not self._room or self._ready_at(spid) <= now) for spid in spids)
+        now, full = self._clock.monotonic(), not self._room
+        return not any(spid in held and (full or self._ready_at(spid) <= now) for spid in spids)
 
     async def _report(self, bounces: list[Recipient]) -> list[Recipient]:
         """Report on bounces of one message, as soon as there is room for what is returned of it; returns the
         bounces to try again."""
-        spid = bounces[0].spid
-        name = format_spid(spid)
+        spid, name = bounces[0].spid, format_spid(bounces[0].spid)
+        named = {"spid": name}
         try:
             async with self._full if self.maker.returns_all(bounces[0].envelope) else nullcontext():
                 is_reported = await self._record(bounces)
         except StoreUnavailable as error:
-            log.warning("report on %s not recorded, will try again: %s", name, error, extra={"spid": name})
+            log.warning("report on %s not recorded, will try again: %s", name, error, extra=named)
             return bounces
         except Exception:
-            log.exception(
-                "report on %s failed because of a fault, will try again", name, extra={"spid": name}
-            )
+            log.exception("report on %s failed because of a fault, will try again", name, extra=named)
             self._gather(spid)
             return bounces
         if is_reported and is_several(spid):
@@ -212,17 +210,15 @@ class ReportTask:
     async def _record(self, bounces: list[Recipient]) -> bool:
         """Record the end of bounces of one message, and the report that lists them; returns whether there is
         one."""
-        silences = [self._silence(bounce) for bounce in bounces]
-        listed = [bounce for bounce, reason in zip(bounces, silences, strict=True) if not reason]
+        silences = [(bounce, self._silence(bounce)) for bounce in bounces]
+        listed = [bounce for bounce, why in silences if not why]
         reports = [await self.maker.failed(listed)] if listed else []
+        listing = reports[0].envelope.spid if reports else 0
         settlements = [
             Settlement(
-                recipient=bounce,
-                verdict=Discarded(reason=reason)
-                if reason
-                else Reported(report_spid=reports[0].envelope.spid),
+                recipient=bounce, verdict=Discarded(reason=why) if why else Reported(report_spid=listing)
             )
-            for bounce, reason in zip(bounces, silences, strict=True)
+            for bounce, why in silences
         ]
         await self._store.settle(settlements, reports)
         return bool(reports)

@@ -229,11 +229,8 @@ class Wire:
 
     def is_slow(self, now: int) -> bool:
         """Whether the octets of this message have been waited for too long at `now` (monotonic)."""
-        return self._waited + self._uncounted(now) >= MESSAGE_MS + self._taken
-
-    def _uncounted(self, now: int) -> int:
-        """For how long the client owes, beyond what `_waited` holds."""
-        return now - max(self.owing_since, self._counted_to) if self.owing_since else 0
+        waiting = now - max(self.owing_since, self._counted_to) if self.owing_since else 0
+        return self._waited + waiting >= MESSAGE_MS + self._taken
 
     def owe(self) -> None:
         """Start waiting for the client, unless that has begun already."""
@@ -259,9 +256,10 @@ class Wire:
             await self._waiter
         finally:
             self._waiter = None
-            now = self._clock.monotonic()
-            self._waited += self._uncounted(now)
-            self._counted_to = now
+            if self.owing_since:
+                now = self._clock.monotonic()
+                self._waited += now - max(self.owing_since, self._counted_to)
+                self._counted_to = now
 
     def wake(self) -> None:
         """End a `wait`."""
