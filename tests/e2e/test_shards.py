@@ -293,6 +293,11 @@ def test_every_process_reloads(make_server: MakeServer, receiver: Receiver) -> N
     server.faults_expected = lambda line: "the front process" in str(line)
     kill_the_front(server)
     poll(known, "the new name in the next front process")
+    server.conf.write_text("<mqcd>")
+    kill_the_front(server)
+    server.lines.several(
+        lambda line: "start: the config" in str(line.get("msg")), 1, "why it keeps the old one"
+    )
     server.stop()
 
 
