@@ -148,15 +148,14 @@ class Deliverer:
         self._placing.advise(shapings, suppressed)
         self._wake.look_afresh()
 
-    def rule(self, rules: Sequence[StandingRule], grace_ms: int) -> Collection[str]:
+    def rule(self, rules: Sequence[StandingRule], grace_ms: int) -> None:
         """Have these rules stand from the next decision on, also for what waits for its turn; `grace_ms`: how
-        long a bounce can be undone. Gives the domains whose suspension by a rule is over."""
+        long a bounce can be undone."""
         self._ruled = rules, grace_ms
         zones = self.router.zones
         resolved = [replace(rule, where=live.resolved(rule.where, zones=zones)) for rule in rules]
-        freed = self._standing.replace(resolved, grace_ms)
+        self._standing.replace(resolved, grace_ms)
         self._place_all_anew()
-        return freed
 
     def act(self, keys: Collection[tuple[int, int]], batch: Batch, selection: Selection) -> None:
         """Have an operator's batch on a selection reach recipients of it that are in flight (SPID and QID)

@@ -4,22 +4,25 @@ Guarantees: mail that no rule selects costs one look at each rule, and nothing w
 all of whose mail is suspended is passed over by claims (`barred`), however many wait; other suspended mail is
 parked, for the longest retry delay at most, and then judged again. A rule that has ended no longer counts.
 
-What lasts in `Standing`, all keyed by what it is about:
+What lasts in `Standing`:
 
 | | enters | leaves |
 |---|---|---|
-| `_acts`: ids of the batches | `act`: any number, | `acted`, all of them at once; one: `act`, |
-| that a recipient is to follow | each once | KEPT_MS after it was asked for; `replace`, |
-| | | with its rule |
-| `_batches`: those, as they ran; | `act` | `act`, once no recipient is to follow it, or |
-| and later releases and undos | `act`, while | KEPT_MS after it was asked for; `replace`, |
-| | `_acts` has any | with its rule |
-| `_bars`, `_until`: domains that | `apply`, for one | `replace`, with the rule; what is over is not |
-| are passed over | suspended recipient | passed over, and stays for `suspended` |
+| `_acts`: by recipient in flight, | `act`, when a batch has passed | `acted`: all of a recipient; |
+| ids of the batches that are to | over it; any number, each once | `act`: a batch after KEPT_MS; |
+| reach it | | `replace`: one whose rule has ended |
+| `_batches`: by id, the same in | `act` | `act`: one that is to reach nobody, |
+| the order in which they ran, | | any after KEPT_MS; |
+| and releases and undos, which | `act`, while `_acts` has any | `replace`: one whose rule has ended |
+| take back what came before them | | |
+| `_bars` and `_until`: domains, | `apply`, by one recipient that | `apply`: the first, if its time is |
+| the one first whose time is | is suspended, while there are | over and there are MAX_BARRED; |
+| over first, as a rule | fewer than MAX_BARRED; a domain | `replace`: those whose rule has |
+| | that comes again goes last | ended |
 
-No key of `_acts` is without an id, and each id is in `_batches`. Who is about to try a claimed recipient
-calls `acted`, and settles the recipient by what it gives: `Placing._place` (what has a lane comes back there,
-see `misplaces`) and `Collecting._fresh`.
+Each id in `_acts` is in `_batches`, no recipient there is without one, and `_bars` and `_until` have the same
+domains. Whoever is about to try a claimed recipient calls `acted` first, and settles by what it gives
+instead: `Placing._place`, where all mail of a lane comes that `misplaces` names, and `Collecting._fresh`.
 """
 
 from __future__ import annotations
@@ -41,11 +44,11 @@ KEPT_MS = 24 * 3_600_000
 MAX_BARRED = 10_000
 """Domains that are passed over; mail of others is parked."""
 _TAKES_BACK = frozenset({Action.RELEASE, Action.UNDO})
-"""Actions that let go what others would do to mail that they select."""
-
+"""Actions that let go mail that they select, which others have not reached yet."""
 
 Pending = tuple[Batch, Selection, Sequence[tuple[int, int]]]
-"""A batch, its selection, and SPID and QID of recipients that it has not reached yet: see `Standing.act`."""
+"""As `Standing.act` takes it: a batch, its selection where it takes back (else all), and SPID and QID of the
+recipients that it has not reached yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,9 @@ class Standing:
         self._until: dict[str, int] = {}
         """Until when each of the same domains is passed over."""
         self._acts: dict[tuple[int, int], frozenset[str]] = {}
-        """By SPID and QID; see the module, as for the next."""
+        """By SPID and QID."""
         self._batches: dict[str, tuple[Batch, Selection]] = {}
+        """With the selection of what takes back; the others have their recipients in `_acts`."""
         self.applied: dict[str, int] = {}
         """By id of a rule, how many recipients it has kept from an attempt or slowed since the start."""
 
@@ -97,12 +101,12 @@ class Standing:
         return bool(self._ids or self._acts)
 
     def act(self, keys: Collection[tuple[int, int]], batch: Batch, selection: Selection) -> None:
-        """A batch on a selection is to reach recipients of it that are in flight."""
+        """A batch that has run on a selection is to reach these recipients of it, which were in flight."""
         oldest = self._clock.now() - KEPT_MS
         self._forget({name for name, (each, _) in self._batches.items() if each.at <= oldest})
         added = frozenset({batch.id})
         self._acts.update({key: self._acts[key] | added if key in self._acts else added for key in keys})
-        self._batches[batch.id] = batch, selection
+        self._batches[batch.id] = batch, selection if batch.action in _TAKES_BACK else Selection()
         awaited = {name for names in self._acts.values() for name in names}
         self._batches = {
             name: each
@@ -117,7 +121,7 @@ class Standing:
             self._acts = {key: left for key, each in self._acts.items() if (left := each - names)}
 
     def acted(self, recipient: Recipient) -> Amended | None:
-        """What the batches that have not reached a recipient yet make of it; once."""
+        """What the batches that have not reached a recipient yet make of it, as of mail at rest; once."""
         awaited = self._acts.pop(recipient.key, None)
         if awaited is None:
             return None
@@ -143,23 +147,20 @@ class Standing:
         if not keys:
             return []
         return [
-            (batch, selection if batch.action in _TAKES_BACK else Selection(), keys.get(name, []))
+            (batch, selection, keys.get(name, []))
             for name, (batch, selection) in self._batches.items()
             if name in keys or batch.action in _TAKES_BACK
         ]
 
-    def replace(self, rules: Sequence[StandingRule], grace_ms: int) -> list[str]:
-        """These rules stand from now on; `grace_ms`: how long a bounce can be undone. Gives the domains that
-        are no longer passed over."""
+    def replace(self, rules: Sequence[StandingRule], grace_ms: int) -> None:
+        """These rules stand from now on; `grace_ms`: how long a bounce can be undone."""
         self.rules, self._grace_ms = RuleSet(rules, self._may_expire), grace_ms
         standing = {rule.id for rule in rules}
         ended, self._ids = self._ids - standing, standing
         self._forget(ended)
-        freed = [domain for domain, bar in self._bars.items() if bar.rule.id not in standing]
-        for domain in freed:
-            del self._bars[domain], self._until[domain]
+        for domain in [domain for domain, bar in self._bars.items() if bar.rule.id not in standing]:
+            self._unbar(domain)
         self.applied = {name: count for name, count in self.applied.items() if name in standing}
-        return freed
 
     def find(self, recipient: Recipient, hop: Hop | None) -> StandingRule | None:
         """The rule that counts for a recipient; its `hop` is None while it is not known."""
@@ -201,13 +202,26 @@ class Standing:
         if rule.action is RuleAction.SUSPEND and self._bars_all(rule, recipient, hop):
             domain = recipient.domain
             whole = hop is not None and rule.where.fields == {SITE}
-            self._bars[domain] = _Bar(rule, hop.destination.name if hop and whole else domain)
-            self._until[domain] = min(end, now + LOOK_MS)
+            bar = _Bar(rule, hop.destination.name if hop and whole else domain)
+            self._pass_over(domain, bar, now, min(end, now + LOOK_MS))
         return True
+
+    def _pass_over(self, domain: str, bar: _Bar, now: int, until: int) -> None:
+        """Bar a domain, behind the others, if there is room: the first goes for it once its time is over."""
+        self._unbar(domain)
+        first = next(iter(self._until), "")
+        if len(self._bars) >= MAX_BARRED and self._until[first] <= now:
+            self._unbar(first)
+        if len(self._bars) < MAX_BARRED:
+            self._bars[domain], self._until[domain] = bar, until
+
+    def _unbar(self, domain: str) -> None:
+        self._bars.pop(domain, None)
+        self._until.pop(domain, None)
 
     def _bars_all(self, rule: StandingRule, recipient: Recipient, hop: Hop | None) -> bool:
         """Whether the rule selects all mail of the recipient's domain."""
-        if recipient.route or not rule.of_destinations or len(self._bars) >= MAX_BARRED:
+        if recipient.route or not rule.of_destinations:
             return False
         return rule.of_records or (hop is not None and hop.sole)
 

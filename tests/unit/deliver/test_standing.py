@@ -317,15 +317,25 @@ async def test_claims_pass_over_a_suspended_domain() -> None:
         await kit.deliverer.drained()
         assert kit.deliverer.standing.applied["suspend-1"] == 1
         assert kit.deliverer.standing.suspended() == {"example.com": "suspend-1"}
-        assert stand_down(kit) == ["example.com"]
+        stand(kit)
+        assert kit.deliverer.standing.suspended() == {}
         now = kit.clock.now()
         order = Batch(id="retry-1", action=Action.RETRY, at=now, by="server", until=now)
         assert await carry_out(kit.store, order) == (21, 0)
         await kit.heard(Verb.DELIVERED, 21)
 
 
-def stand_down(kit: Kit) -> list[str]:
-    return list(kit.deliverer.rule((), GRACE))
+async def test_a_domain_is_passed_over_anew_however_many_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for two, one of which comes again."""
+    monkeypatch.setattr("mqcd.deliver.standing.MAX_BARRED", 2)
+    async with Kit() as kit:
+        stand(kit, rule("suspend", "domain ~ *.example"))
+        for names in ("abc", "bc"):
+            for name in names:
+                await kit.submit(f"x@{name}.example")
+                await kit.deliverer.drained()
+            assert kit.deliverer.standing.suspended().keys() == {f"{name}.example" for name in names[:2]}
+            await kit.clock.run_for(15 * MINUTE)
 
 
 async def test_a_suspended_site_is_named_whole() -> None:
