@@ -143,7 +143,7 @@ class ReportTask:
     async def _claim(self) -> bool:
         """Hold as many more bounces as there is room for; returns whether more may wait."""
         room = min(self.maker.settings.queuecache, self._room)
-        claimed = await self._store.claim_bounces(room) if room else ()
+        claimed = await self._store.claim_bounces(room)
         for bounce in claimed:
             self._held.setdefault(bounce.spid, []).append(bounce)
         return len(claimed) == room
