@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from mqcd.core.address import normal_domain
 from mqcd.core.errors import DecodeError
 from mqcd.core.labels import TENANT, value_of
-from mqcd.core.model import Area, Body, Envelope, Origin, Recipient
+from mqcd.core.model import Area, Body, Envelope, Origin, Recipient, Submission
 from mqcd.queue.format import filenames
 
 
@@ -75,6 +75,10 @@ _LISTENER, _LABELS = _at("listener") - _BEHIND, _at("labels") - _BEHIND
 MAX_LINE = 16 << 10
 """Octets of the longest line that goes from a cluster into the journal. No door lets anything in that makes
 one as long; an entry takes four times as much, and the smallest segment a frame that such a line ends."""
+_NUMBERS = 128
+"""Octets, at most, of the numbers, bars and checksum of a new recipient's line."""
+_ONCE = 2 << 10
+"""Octets, at most, of an acceptance's key and of the destination of its first attempt."""
 _SPECIAL = re.compile(r"[|%\x00-\x1f\x7f]")
 _find_special = _SPECIAL.search
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
@@ -163,6 +167,14 @@ def encode_memo(envelope: Envelope, begun: str = "") -> bytes:
     if envelope.session or envelope.message_id:
         return join(envelope.session, envelope.message_id).encode()
     return b""
+
+
+def most_octets(submission: Submission) -> int:
+    """No less than an acceptance has besides its content: its recipients' lines, its memo and its key."""
+    envelope, addresses = submission.envelope, submission.recipients
+    own = join(*addresses, *submission.recipient_dsn).encode()
+    each = _NUMBERS + len(encode_envelope(envelope).encode())
+    return len(own) + each * len(addresses) + len(encode_memo(envelope)) + _ONCE
 
 
 def _parameters(envelope: Envelope) -> str:

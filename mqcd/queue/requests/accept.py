@@ -45,7 +45,9 @@ _KEPT_HOT = 4096
 """New entries whose decoded record is kept, because they are tried at once; others are read back."""
 _HELD = 64 * 1024
 """Longest content that is handed to a connection from memory; longer ones are read back."""
-_TOO_MANY = Reply(code=452, status="4.5.3", text="Too many recipients for one message; send it in parts")
+_TOO_MANY = Reply(code=554, status="5.5.3", text="Too many recipients for one message; send it in parts")
+"""For good: their records alone exceed the largest frame, since `staging` puts content that has no room
+beside them into the spool. A client that repeats the message would get the same reply."""
 
 
 class Message(NamedTuple):

@@ -28,11 +28,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from mqcd.config.settings.queue import RECORD
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Origin, Submission
 from mqcd.disk.durable import describe
 from mqcd.queue.disk.space import Space
+from mqcd.queue.format.record import MAX_LINE, most_octets
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.spool.files import Draft
 from mqcd.queue.wal.pending import Unplaced
@@ -64,6 +64,8 @@ class Staging:
         journal = shard.options.settings.journal
         self._limit = min(journal.inline_max, journal.most_inline)
         self._frame = shard.journal.largest_frame
+        self._few = (self._frame - self._limit) // MAX_LINE - 1
+        """Recipients whose records, and what is theirs together, have room beside any such content."""
 
     def in_memory(self, submission: Submission) -> Staged | None:
         """At once, if the content is whole and small; None = it takes `stage`."""
@@ -97,8 +99,9 @@ class Staging:
 
     def _most_inline(self, submission: Submission) -> int:
         """Octets of content that its frame has room for."""
-        most = self._frame - RECORD * len(submission.recipients)
-        return most if most < self._limit else self._limit
+        if len(submission.recipients) <= self._few:
+            return self._limit
+        return min(self._frame - most_octets(submission), self._limit)
 
     async def _to_spool(
         self, submission: Submission, start: list[bytes], rest: AsyncIterator[bytes] | None

@@ -18,9 +18,9 @@ from tests.contract.mail import bounced, chunks, delivered
 from tests.unit.queue.support import SEGMENT_SIZE, Rig, tally
 
 
-async def test_a_list_of_recipients_that_does_not_fit_is_refused(rig: Rig) -> None:
+async def test_recipients_that_never_fit_are_refused_for_good(rig: Rig) -> None:
     addresses = [f"{'x' * 60}{n}@example.org" for n in range(600)]
-    with pytest.raises(Refused, match=r"452 4\.5\.3"):
+    with pytest.raises(Refused, match=r"554 5\.5\.3"):
         await rig.post.send(*addresses)
     assert rig.listed() == []
 
@@ -32,6 +32,17 @@ async def test_content_goes_to_the_spool_where_the_records_take_its_room(small: 
     await small.store.enqueue(replace(coming, content=chunks(b"x" * 8000, 4000)))
     assert len(small.listed()) == 120
     assert len(list(small.shard.spool_root.rglob("*.msg"))) == 2
+
+
+@pytest.mark.parametrize("octets", [1, 2000, 4000, 8000])
+@pytest.mark.parametrize("many", [1, 20, 28])
+async def test_records_of_any_length_leave_content_its_place(small: Rig, many: int, octets: int) -> None:
+    sender = f"{'ü%' * 30}@{'s' * 60}.example"
+    coming = small.post.submission(*map(_address, range(many)), sender=sender, content=b"x" * octets)
+    coming = replace(coming, recipient_dsn=["NOTIFY=NEVER ORCPT=rfc822;" + "a" * 30] * many)
+    envelope = replace(coming.envelope, message_id="%" * 300, session="s1")
+    await small.store.enqueue(replace(coming, envelope=envelope))
+    assert len(small.listed()) == many
 
 
 async def test_a_refused_report_leaves_its_bounce(rig: Rig) -> None:
