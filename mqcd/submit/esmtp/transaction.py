@@ -26,6 +26,8 @@ class Transaction:
     """RCPT commands that are accepted, whichever recipients a filter has made of them."""
     octets: int = 0
     """Of the recipients and their parameters."""
+    gave_place: bool = False
+    """Whether it gave up its place in the load, because its recipients so far were refused."""
     announced: int = 0
     """Octets of its chunks so far (BDAT)."""
 

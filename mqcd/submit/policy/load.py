@@ -14,6 +14,7 @@
   | `leave`: its wait is over | none | none | coming | |
   | COMING_MS after it got its place | | | none | |
   | `give_up`: refused, or its session has ended | | | none: the next in line has its place | |
+  | `come_back`: a recipient is accepted after all | coming | | | |
   | `begin`: its content has come | committing | | committing | |
   | `end` | | | | none: the next in line has its place |
 
@@ -124,11 +125,17 @@ class Load:
         """It waits no more; whether it was given a place."""
         return self._line.pop(session, None) is None
 
-    def give_up(self, session: object) -> None:
-        """Its message does not come, or is refused so far: free the place that it has, if any. May be called
-        at any time."""
-        if self._coming.pop(session, None) is not None:
-            self._serve(self._now())
+    def give_up(self, session: object) -> bool:
+        """Its message does not come, or is refused so far: free the place that it has; whether it had one.
+        May be called at any time."""
+        if self._coming.pop(session, None) is None:
+            return False
+        self._serve(self._now())
+        return True
+
+    def come_back(self, session: object) -> None:
+        """Its message comes after it gave up its place: it counts at once, also where there is no room."""
+        self._coming[session] = self._now()
 
     def _serve(self, now: int) -> None:
         while self._line and self._has_room(now):

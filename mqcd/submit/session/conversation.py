@@ -151,10 +151,11 @@ class Conversation:
             self.transaction = None
             self.free_place()
 
-    def free_place(self) -> None:
-        """Let another message have the place that this session has in the load for one that is to come."""
-        if (load := self.rules.gate.load) is not None:
-            load.give_up(self)
+    def free_place(self) -> bool:
+        """Let another message have the place that this session has in the load for one that is to come;
+        whether it had one."""
+        load = self.rules.gate.load
+        return load is not None and load.give_up(self)
 
     def drop(self) -> None:
         """Abandon the current message; pipelined commands for it are refused."""
@@ -230,8 +231,8 @@ class Conversation:
         if self._turned_down > MAX_REFUSED * (100 if self._may_relay() else 1):
             return self._close(Reason.REFUSALS, replies.TOO_MANY_REFUSED, recipient)
         if self.transaction is not None and not self.transaction.recipients:
-            # Clients that try addresses must not keep mail out. One that is accepted later needs no place.
-            self.free_place()
+            # Clients that try addresses must not keep mail out. The first that is accepted takes it back.
+            self.transaction.gave_place |= self.free_place()
         return self.refuse(reason, reply, recipient)
 
     def _may_relay(self) -> bool:

@@ -260,6 +260,9 @@ class Dialogue(Securing):
             if triplet is not None:
                 self._wait(triplet)
         transaction.add(recipient, dsn)
+        if transaction.gave_place and (load := self.rules.gate.load) is not None:
+            transaction.gave_place = False
+            load.come_back(self)
         return replies.RECIPIENT_OK
 
     def _data(self, argument: str) -> bytes:

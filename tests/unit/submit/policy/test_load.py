@@ -196,6 +196,23 @@ async def test_messages_that_do_not_come_keep_no_mail_out(end: str) -> None:
         assert (await reply).startswith("250 ")
 
 
+async def test_a_message_with_one_good_recipient_takes_its_place_back() -> None:
+    clock = FakeClock()
+    house = House(server(maxpeerconnections=0), clock=clock)
+    async with open_house(house), visit(house) as last, AsyncExitStack() as clients:
+        await last.say("EHLO client")
+        for _ in range(FIRST):
+            client = await clients.enter_async_context(visit(house))
+            await client.say("EHLO client")
+            await client.say("MAIL FROM:<>")
+            assert (await client.say("RCPT TO:<x@elsewhere.example>")).startswith("5")
+            assert (await client.say("RCPT TO:<to@example.com>")).startswith("250 ")
+        reply = asyncio.ensure_future(last.say("MAIL FROM:<>"))
+        while not reply.done():
+            await clock.run_for(MOST_WAIT_MS // 8)
+        assert (await reply).startswith("452 4.3.1 ")
+
+
 async def test_a_door_refuses_more_than_can_be_committed_and_recovers() -> None:
     clock = FakeClock()
     store = SlowStore(clock)
