@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 
 from mqcd.core.model import Action, Amended, Area, Batch, Recipient, Settlement
 from mqcd.core.ports import Clock
-from mqcd.core.queueing.amendment import ENDS, amended_by, applies
+from mqcd.core.queueing.amendment import ENDS, SPENT, amended_by, applies, batch_of
 from mqcd.core.selecting.rules import SITE, RuleAction, RuleSet, StandingRule
 from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.routing.policy import Hop
@@ -126,8 +126,14 @@ class Standing:
         if awaited is None:
             return None
         now = self._clock.now()
+        # Where it was recorded before a restart, so were those before it.
+        passed = batch_of(recipient).removeprefix(SPENT)
+        passing = passed in awaited
         state, made = recipient, tuple[Batch, ...]()
-        for batch, selection in self._batches.values():
+        for name, (batch, selection) in self._batches.items():
+            if passing:
+                passing = name != passed
+                continue
             if _is_over(batch, now) or not applies(state, batch):
                 continue
             if batch.id in awaited:

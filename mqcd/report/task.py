@@ -20,11 +20,11 @@ A claimed bounce is in one of three states:
 All three together are at most HELD: one pass claims what there is room for, then reports. A message is ready
 when it is not gathered:
 
-| room is left | the claim filled its room | the pass reports (`_ready`) | and then |
+| the claim filled its room | room for another is left | the pass reports (`_ready`) | and then |
 |---|---|---|---|
-| yes | yes: more may wait | ready messages of one recipient | the next pass |
-| yes | no | all ready messages | the work is done |
-| no | either | all ready messages; if none is, the largest (`_largest`) | the next pass if more may wait |
+| yes: more may wait | yes | ready messages of one recipient | the next pass |
+| yes | no (`_is_full`) | all ready messages, and the largest (`_largest`) | the next pass |
+| no | either | all ready messages | the work is done |
 
 After a failed report passes claim nothing until one has succeeded.
 
@@ -153,6 +153,11 @@ class ReportTask:
         """How many more bounces may be held."""
         return HELD - sum(map(len, self._held.values()))
 
+    @property
+    def _is_full(self) -> bool:
+        """Whether the next claim would have less room than it may use."""
+        return self._room < self.maker.settings.queuecache
+
     def _ready(self, more: bool) -> list[int]:
         """The messages to report on now, by the table above. While `more` bounces may wait, they may be of
         messages of several recipients that are held."""
@@ -160,8 +165,8 @@ class ReportTask:
         while self._gathering and next(iter(self._gathering.values())) <= now:
             del self._gathering[next(iter(self._gathering))]
         ready = [spid for spid in self._held if self._ready_at(spid) <= now]
-        if not self._room:
-            return ready or self._largest()
+        if more and self._is_full:
+            return [*ready, *(spid for spid in self._largest() if spid not in ready)]
         return [spid for spid in ready if not (more and is_several(spid))]
 
     def _largest(self) -> list[int]:
@@ -185,7 +190,7 @@ class ReportTask:
             some = [held.pop(spid) for spid in spids[at : at + most]]
             left = await asyncio.gather(*map(self._report, some))
             held |= {bounces[0].spid: bounces for bounces in left if bounces}
-        now, full = self._clock.monotonic(), not self._room
+        now, full = self._clock.monotonic(), self._is_full
         return not any(spid in held and (full or self._ready_at(spid) <= now) for spid in spids)
 
     async def _report(self, bounces: list[Recipient]) -> list[Recipient]:

@@ -10,7 +10,7 @@ import pytest
 from mqcd.config.settings import Rate
 from mqcd.core.events import Verb
 from mqcd.core.model import Action, Area, Batch, Recipient
-from mqcd.core.queueing.amendment import batch_of
+from mqcd.core.queueing.amendment import amended_by, batch_of
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.standing import Standing
@@ -278,6 +278,18 @@ async def test_what_has_not_followed_goes_on_elsewhere() -> None:
             after.act(pending[2], pending[0], pending[1])
         assert [after.acted(each) is not None for each in sent] == [True, False, False]
         assert after.pending() == []
+
+
+@pytest.mark.parametrize(("recorded", "left"), [(0, 2), (1, 1), (2, 0)])
+async def test_what_was_recorded_before_a_restart_does_not_follow_again(recorded: int, left: int) -> None:
+    async with Kit() as kit:
+        [sent] = await kit.submit("a@example.com")
+        standing = Standing(kit.clock, kit.store.may_expire)
+        batches = [act(Action.REDIRECT, id=f"redirect-{n}", target=f"{n}.example:25") for n in range(2)]
+        for batch in batches:
+            standing.act([sent.key], batch, Selection())
+        made = standing.acted(amended_by(sent, batches[:recorded]))
+        assert (0 if made is None else len(made.earlier) + 1) == left
 
 
 async def test_a_suspension_ends_with_its_rule() -> None:

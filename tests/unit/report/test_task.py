@@ -248,6 +248,23 @@ async def test_bounces_of_many_gathered_messages_are_bounded(
     assert bench.observer.count(Verb.REPORTED) == 40
 
 
+async def test_nearly_full_memory_leaves_room_for_whole_claims(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "HELD", 6)
+    await bench.start(replace(SETTINGS, queuecache=3))
+    await bench.post.send(*[f"r{n}@example.org" for n in range(6)])
+    recipients = await bench.post.claim_all()
+    await bench.post.settle(bounced(), recipients[0])
+    await bench.pass_time()
+    await bench.post.settle(bounced(), *recipients[1:])
+    await bench.pass_time()
+    for n in range(9):
+        await bench.bounce(f"s{n}@example.org")
+    await bench.pass_time()
+    assert bench.observer.count(Verb.REPORTED) == 15
+
+
 async def test_more_bounces_than_fit_into_memory_at_once(bench: Bench) -> None:
     await bench.start(replace(SETTINGS, queuecache=3))
     for n in range(10):

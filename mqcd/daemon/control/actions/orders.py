@@ -194,8 +194,8 @@ def record(disk: Disk, directory: Path, shard: int, order: Order) -> None:
         disk.replace_file(path, [json.dumps(order.fields()).encode()])
     except OSError as error:
         try:
-            if not before:
-                # It may have its name: the directory is synced after that.
+            if not before and path.exists():
+                # It has its name: the directory is synced after that.
                 disk.unlink(path)
         except OSError:
             text = f"{error.strerror}; its file cannot be removed, so it may be carried out all the same"
@@ -294,7 +294,7 @@ def files_of(disk: Disk, directory: Path, shard: int) -> Iterator[Found]:
             if not isinstance(outcome, dict):
                 raise DecodeError("outcome: expected one JSON object")
             found.append((path, parse_order(fields), outcome))
-        except (OSError, DecodeError) as error:
+        except (OSError, ValueError, DecodeError) as error:
             log.error("%s is no batch: %s", path, error)
     # An undo comes after what it undoes.
     yield from sorted(found, key=_asked_at)

@@ -458,7 +458,15 @@ _WHERE = '"action": "hold", "selection": {"where": "domain = a.example", "now": 
 
 @pytest.mark.parametrize(
     "content",
-    ["{}", "[]", '"x"', '{"action": "hold", "outcome": 5}', f'{{{_WHERE}, "resolved": 5}}', "[" * 100_000],
+    [
+        "{}",
+        "[]",
+        '{"action": "redirect", "id": "x", "at": 1, "target": "a\\ud800@b.example", "selection": {}}',
+        '"x"',
+        '{"action": "hold", "outcome": 5}',
+        f'{{{_WHERE}, "resolved": 5}}',
+        "[" * 100_000,
+    ],
 )
 async def test_a_file_that_is_no_batch_stays(
     rig: Rig, content: str, caplog: pytest.LogCaptureFixture
