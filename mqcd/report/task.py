@@ -184,9 +184,12 @@ class ReportTask:
         return self._gathering.get(spid, 0)
 
     async def _report_all(self, spids: list[int]) -> bool:
-        """Report on these messages; False when some stay held that are to be tried again after a pause."""
+        """Report on these messages, unless a stop or a pause comes; False when some stay held that are to be
+        tried again after a pause."""
         held, most = self._held, self.maker.settings.queuecache
         for at in range(0, len(spids), most):
+            if self._stopping.is_set() or self._halted:
+                return True
             some = [held.pop(spid) for spid in spids[at : at + most]]
             left = await asyncio.gather(*map(self._report, some))
             held |= {bounces[0].spid: bounces for bounces in left if bounces}

@@ -68,7 +68,7 @@ class Rows:
         """How many turns have gone to the highest priority in a row while a lower one waited."""
 
     def __iter__(self) -> Iterator[Job]:
-        """The first job first, then by priority and arrival."""
+        """The first job first: the row whose turn it is, then the others by priority."""
         return chain.from_iterable(self._order())
 
     @property
@@ -108,8 +108,9 @@ class Rows:
         return job
 
     def take_last(self) -> Job:
-        """The job that would go last. Raises IndexError where there is none."""
-        job = self._order()[-1].pop()
+        """The last job of the lowest priority, which may have the turn. Raises IndexError."""
+        lowest = min(self._others, default=self._priority)
+        job = (self._others[lowest] if lowest < self._priority else self.row).pop()
         self._choose()
         return job
 
@@ -119,7 +120,7 @@ class Rows:
         self._choose()
 
     def _order(self) -> list[deque[Job]]:
-        """The rows in the order in which they go now."""
+        """The row whose turn it is, then the others by priority."""
         return [self.row, *(self._others[priority] for priority in sorted(self._others, reverse=True))]
 
     def _choose(self) -> None:
@@ -154,7 +155,7 @@ class JobQueue:
     | `step_aside` | - | | + | closed | |
     | `come_back` | + | | - | | |
     | `cut`, `keep_one`: each job that goes | - | - | | closed | given back |
-    | `keep_one`: the first, of one recipient now | - | - | | closed | |
+    | `keep_one`: the first, which stays with one recipient | - | - | | closed | |
     | `cull` | - | - | | closed, if no recipient is left | given back, likewise |
     | `bind`, `bind_senders` | | from the old limits to the new | | | |
     """
@@ -236,7 +237,7 @@ class JobQueue:
         self.waiting += len(job.recipients)
 
     def cut(self, keep: int) -> list[Recipient]:
-        """Take the jobs that would go last while there are more than `keep` recipients."""
+        """Take the last jobs of the lowest priorities while there are more than `keep` recipients."""
         cut: list[Job] = []
         while self.waiting > keep:
             job = self._take_last()
@@ -248,10 +249,13 @@ class JobQueue:
         """Take everything out but the first recipient."""
         if not self.waiting:
             return []
-        later = self.cut(len(self.jobs.row[0].recipients))
-        first = self._take_last()
+        first = self.jobs.row[0]
+        gone = [recipient for job in self.jobs for recipient in job.recipients][1:]
+        while self.waiting:
+            if (job := self._take_last()) is not first:
+                self.turns.give_back(job.envelope.tenant)
         self.append(first.of(first.recipients[:1]), False)
-        return first.recipients[1:] + later
+        return gone
 
     def cull(self, over: Callable[[Recipient], bool], *, spare_first: bool) -> list[Recipient]:
         """Take out the recipients that are `over`; with `spare_first` the first job stays as it is."""
@@ -308,7 +312,7 @@ class JobQueue:
         self.jobs.put_first(job)
 
     def _take_last(self) -> Job:
-        """The job that would go last, out of the queue now. Raises IndexError where there is none."""
+        """The last job of the lowest priority, out of the queue now. Raises IndexError if there is none."""
         job = self.jobs.take_last()
         self._close(job)
         self.count(job, -len(job.recipients))

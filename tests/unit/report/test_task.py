@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from email import policy
 from email.parser import BytesParser
@@ -41,12 +41,15 @@ class FailingStore(MemoryStore):
         """What one claim gives at most."""
         self.rooms: set[int] = set()
         """For how many bounces it was asked at once."""
+        self.claiming: Callable[[], None] = lambda: None
+        """Called by each claim."""
         self.under_way = self.most_under_way = 0
         """Reports between the reading of their message and their record."""
 
     async def claim_bounces(self, room: int) -> Sequence[Recipient]:
         self._fail("claim_bounces")
         self.rooms.add(room)
+        self.claiming()
         return await super().claim_bounces(min(room, self.most))
 
     def settle(
@@ -263,6 +266,17 @@ async def test_nearly_full_memory_leaves_room_for_whole_claims(
         await bench.bounce(f"s{n}@example.org")
     await bench.pass_time()
     assert bench.observer.count(Verb.REPORTED) == 15
+
+
+async def test_a_pause_during_a_claim_begins_no_report(bench: Bench) -> None:
+    await bench.start()
+    bench.store.claiming = lambda: bench.task.halt(True)
+    await bench.reported("a@example.org")
+    assert (bench.store.rooms != set(), await bench.reports()) == (True, [])
+    bench.store.claiming = lambda: None
+    bench.task.halt(False)
+    await bench.pass_time()
+    assert len(await bench.reports()) == 1
 
 
 async def test_more_bounces_than_fit_into_memory_at_once(bench: Bench) -> None:

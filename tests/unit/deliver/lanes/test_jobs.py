@@ -111,8 +111,19 @@ def test_whatever_is_done_nothing_is_lost(priorities: list[int], actions: list[s
         assert {number_of(each) for each in made.jobs} == waiting
         assert len(list(made.jobs)) == len(waiting)
         assert not made.waiting or next(iter(made.jobs)) is made.jobs.row[0]
-    kept = [number_of(each) for each in made.jobs]
+    kept = [number_of(each) for each in sorted(made.jobs, key=lambda each: -each.envelope.priority)]
     assert [take_last(made) for _ in kept] == kept[::-1]
+
+
+def test_a_turn_of_a_lower_priority_cuts_no_urgent_mail() -> None:
+    made = ranks(*[5] * LOWER_TURN, 0, 0)
+    for _ in range(LOWER_TURN - 1):
+        made.take()
+    assert made.jobs.row[0].envelope.priority == 0
+    assert take_last(made) == LOWER_TURN + 1
+    assert [each.envelope.priority for each in made.jobs] == [0, 5]
+    assert [each.spid // 2 for each in made.keep_one()] == [LOWER_TURN - 1]
+    assert drain(made) == [LOWER_TURN]
 
 
 def act(queue: JobQueue, action: str, number: int, now: int, outside: dict[str, list[Job]]) -> None:
