@@ -29,6 +29,10 @@ store claims nothing, and the next start goes by the MANIFEST.
 | `Shard.evacuated`, in one call | out of it | clusters, index, accounts and keys have each once |
 | `_release` | FROZEN to EVACUATED, one by one | a reader that met one frozen reads it here until then |
 
+From C1 on no entry leaves the segment, so none becomes a borrower, one that is elsewhere and has its content
+here: those that `Shard.evacuated` returns were all listed. Nothing awaits between the end of `_commit` and
+`Shard.evacuated`.
+
 Up to C4 the entries are in no queue, and what is begun reads the segment; from then on it reads clusters and
 spool. The segment's file stays as it is for what has begun to read before: searches that have met frozen
 entries, until these are dropped; readers, until they let their pin go; a content that is being sent, until
@@ -114,7 +118,8 @@ class Evacuator:
             await freezing.thaw()
             raise
         try:
-            # Until the frozen entries are dropped they are read here.
+            # Until the frozen entries are dropped they are read here: a reader that lets go does not close
+            # the file meanwhile (`Segment.unpin`). `_free` does, or, where readers are left, the last one.
             segment.readers += 1
             try:
                 borrowers = shard.evacuated(segment, moved)
