@@ -23,7 +23,7 @@ when it is not gathered:
 | the claim filled its room | room for another is left | the pass reports (`_ready`) | and then |
 |---|---|---|---|
 | yes: more may wait | yes | ready messages of one recipient | the next pass |
-| yes | no (`_is_full`) | all ready messages, and the largest (`_largest`) | the next pass |
+| yes | no (`_is_full`) | all ready messages, and the largest, if need be (`_with_largest`) | the next pass |
 | no | either | all ready messages | the work is done |
 
 After a failed report passes claim nothing until one has succeeded.
@@ -166,17 +166,18 @@ class ReportTask:
             del self._gathering[next(iter(self._gathering))]
         ready = [spid for spid in self._held if self._ready_at(spid) <= now]
         if more and self._is_full:
-            return [*ready, *(spid for spid in self._largest() if spid not in ready)]
+            return self._with_largest(ready)
         return [spid for spid in ready if not (more and is_several(spid))]
 
-    def _largest(self) -> list[int]:
-        """The fewest messages whose reports make room for a claim."""
-        chosen, room = [], 0
-        for spid in sorted(self._held, key=lambda spid: len(self._held[spid]), reverse=True):
+    def _with_largest(self, ready: list[int]) -> list[int]:
+        """These, and the fewest other messages whose reports make room for a claim with them."""
+        held, chosen = self._held, list(ready)
+        room = self._room + sum(len(held[spid]) for spid in ready)
+        for spid in sorted(held.keys() - ready, key=lambda spid: len(held[spid]), reverse=True):
             if room >= self.maker.settings.queuecache:
                 break
             chosen.append(spid)
-            room += len(self._held[spid])
+            room += len(held[spid])
         return chosen
 
     def _ready_at(self, spid: int) -> int:

@@ -54,7 +54,7 @@ def doubts(settings: Settings) -> Remarks:
         if server.maxrecips > most and settings.queue.store.kind == CLUSTER:
             yield (
                 f"{path}/maxrecips",
-                f"about {most} recipients fit into a quarter of segmentsize; more get 452",
+                f"about {most} recipients fit into a quarter of segmentsize; more get 554",
             )
         if share := _openness(server.relay_clients):
             text = f"an open relay: {share} may send to any domain; name your own networks only"

@@ -268,6 +268,24 @@ async def test_nearly_full_memory_leaves_room_for_whole_claims(
     assert bench.observer.count(Verb.REPORTED) == 15
 
 
+async def test_a_message_stays_gathered_where_others_make_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "HELD", 6)
+    await bench.start(replace(SETTINGS, queuecache=3))
+    await bench.post.send("a@example.org", "b@example.org")
+    first, second = await bench.post.claim_all()
+    await bench.post.settle(bounced(), first)
+    await bench.pass_time()
+    await bench.post.settle(bounced(), second)
+    await bench.pass_time()
+    for n in range(9):
+        await bench.bounce(f"s{n}@example.org")
+    await bench.pass_time()
+    assert bench.observer.count(Verb.REPORTED) == 10
+    assert bench.store.in_flight(second)
+
+
 async def test_a_pause_during_a_claim_begins_no_report(bench: Bench) -> None:
     await bench.start()
     bench.store.claiming = lambda: bench.task.halt(True)
