@@ -26,6 +26,7 @@ from mqcd.core.queueing.amendment import ENDS, LATEST_MS, SPENT
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import Where, parse_where
 from mqcd.core.selecting.where_fields import LIVE
+from mqcd.daemon.control.api.fields import object_in
 from mqcd.daemon.control.selections import parse_selection, selection_fields
 from mqcd.disk.durable import Disk, describe
 from mqcd.ops.http.server import Request
@@ -141,17 +142,7 @@ def _resolved(fields: Mapping[str, Any], selection: Selection) -> Where | None:
 
 def fields_in(request: Request) -> dict[str, Any]:
     """The JSON object of a request. Raises DecodeError."""
-    return _object(request.body or b"{}")
-
-
-def _object(octets: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(octets)
-    except (ValueError, RecursionError) as error:
-        raise DecodeError(f"not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise DecodeError("expected one JSON object")
-    return fields
+    return object_in(request.body or b"{}")
 
 
 def take_dry_run(fields: dict[str, Any]) -> bool:
@@ -289,12 +280,12 @@ def files_of(disk: Disk, directory: Path, shard: int) -> Iterator[Found]:
             continue
         path = directory / name
         try:
-            fields = _object(disk.read_file(path))
+            fields = object_in(disk.read_file(path))
             outcome = fields.pop("outcome", {})
             if not isinstance(outcome, dict):
                 raise DecodeError("outcome: expected one JSON object")
             found.append((path, parse_order(fields), outcome))
-        except (OSError, ValueError, DecodeError) as error:
+        except (OSError, DecodeError) as error:
             log.error("%s is no batch: %s", path, error)
     # An undo comes after what it undoes.
     yield from sorted(found, key=_asked_at)

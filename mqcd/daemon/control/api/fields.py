@@ -129,15 +129,23 @@ def read_query(fields: Sequence[Field], query: str) -> dict[str, Any]:
 
 def read_object(fields: Sequence[Field], body: bytes) -> dict[str, Any]:
     """What a JSON object gives. Raises DecodeError."""
-    try:
-        given = json.loads(body or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise DecodeError(f"not JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise DecodeError("expected one JSON object")
+    given = object_in(body or b"{}")
     by_name = {field.name: field for field in fields}
     _check_names(by_name, given)
     return {name: by_name[name].read(value) for name, value in given.items()}
+
+
+def object_in(octets: bytes) -> dict[str, Any]:
+    """A JSON object, of text that UTF-8 has: no escape stands for half a character. Raises DecodeError."""
+    try:
+        found = json.loads(octets.decode("utf-8-sig"))
+        if b"\\u" in octets:
+            json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise DecodeError("expected one JSON object")
+    return found
 
 
 def _check_names(fields: Mapping[str, Field], given: Mapping[str, object]) -> None:

@@ -51,10 +51,27 @@ def test_a_query_that_says_something_else_is_refused(query: str) -> None:
         read_query(FIELDS, query)
 
 
-@pytest.mark.parametrize("body", [b"x", b"[]", b"{}", b'{"text":1}', b'{"text":"a","number":true}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"x",
+        b"[]",
+        b"{}",
+        b'{"text":1}',
+        b'{"text":"a","number":true}',
+        b"\xff",
+        b'{"text":"\\ud800"}',
+        b'{"text":"a","\\uDFFF":1}',
+        b'{"text":"\xed\xa0\x80"}',
+    ],
+)
 def test_a_body_that_says_something_else_is_refused(body: bytes) -> None:
     with pytest.raises(DecodeError):
         read_object(FIELDS, body)
+
+
+def test_a_pair_of_escapes_is_one_character() -> None:
+    assert read_object(FIELDS, b'{"text":"\\ud83d\\ude00"}') == {"text": "\N{GRINNING FACE}"}
 
 
 _VALUES = st.one_of(
