@@ -19,14 +19,16 @@ from mqcd.page.parts import Parts
 def make_app(parts: Parts) -> Starlette:
     """From these parts; nothing is asked or opened yet."""
     calls = api.Calls(parts.client, parts.clock)
-    return Starlette(
-        routes=[*api.routes(parts, calls), *ui.routes(parts)],
+    app = Starlette(
+        routes=[*api.routes(parts, calls), *ui.routes()],
         middleware=[
             Middleware(Bounds, hosts=parts.terms.hosts),
             Middleware(Gate, access=parts.access, role_of=calls.role_of),
         ],
         exception_handlers={HTTPException: _refuse},
     )
+    app.state.parts = parts
+    return app
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -120,14 +120,8 @@ class Question:
 class Client(Protocol):
     """What the page asks a server by. Each call raises ServerDown."""
 
-    async def get(self, path: str, query: Mapping[str, str] = {}) -> Answer:
-        """A page of the control socket."""
-
-    async def post(self, path: str, fields: Mapping[str, object], author: str = "") -> Answer:
-        """Ask for a change, on behalf of `author`."""
-
     async def ask(self, question: Question) -> Answer:
-        """Any question."""
+        """The answer, whole."""
 
     def stream(self, question: Question) -> AbstractAsyncContextManager[Stream]:
         """The answer piece by piece, until the context ends."""
@@ -141,14 +135,6 @@ class ControlClient:
         self._quick, self._searches = asyncio.Semaphore(QUICK), asyncio.Semaphore(SEARCHES)
         self._uploads, self._mail = asyncio.Semaphore(UPLOADS), asyncio.Semaphore(MAIL)
         self._ask_s = ask_s
-
-    async def get(self, path: str, query: Mapping[str, str] = {}) -> Answer:
-        """See `Client`."""
-        return await self.ask(Question.get(path, query))
-
-    async def post(self, path: str, fields: Mapping[str, object], author: str = "") -> Answer:
-        """See `Client`."""
-        return await self.ask(Question.post(path, fields, author))
 
     async def ask(self, question: Question) -> Answer:
         """See `Client`. An answer of more than MOST_OCTETS counts as none."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from starlette.requests import Request
+
 from mqcd.core.ports import Clock
 from mqcd.page.access.access import Access
 from mqcd.page.client import Client
@@ -23,3 +25,9 @@ class Parts:
     recorder: Recorder
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is to end: live answers end then."""
+
+
+def parts_of(request: Request) -> Parts:
+    """Those of the application, in a route."""
+    found: Parts = request.app.state.parts
+    return found

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from mqcd.core.ports import Clock
 from mqcd.core.samples import Sample, Series, parse
-from mqcd.page.client import Client, ServerDown
+from mqcd.page.client import Client, Question, ServerDown
 
 STEP_MS = 10_000
 KEPT_MS = 1_800_000
@@ -40,8 +40,8 @@ class Recorder:
         latest = self._latest
         if latest is not None and self._clock.monotonic() - latest.taken * 1000 < FRESH_MS:
             return latest
-        ready = await self._client.get("/readyz")
-        figures = await self._client.get("/metrics")
+        ready = await self._client.ask(Question.get("/readyz"))
+        figures = await self._client.ask(Question.get("/metrics"))
         sample = Sample(
             taken=self._clock.monotonic() / 1000,
             at=self._clock.now(),

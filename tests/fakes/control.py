@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -57,12 +57,6 @@ class FakeControl:
     down: str = ""
     """Why there is no answer; "" = there are answers."""
     asked: list[Question] = field(default_factory=list)
-
-    async def get(self, path: str, query: Mapping[str, str] = {}) -> Answer:
-        return await self.ask(Question.get(path, query))
-
-    async def post(self, path: str, fields: Mapping[str, object], author: str = "") -> Answer:
-        return await self.ask(Question.post(path, fields, author))
 
     async def ask(self, question: Question) -> Answer:
         if question.upload is not None:

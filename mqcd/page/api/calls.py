@@ -15,7 +15,7 @@ from typing import Any
 from mqcd.core.ports import Clock
 from mqcd.page.access.tokens import Role
 from mqcd.page.bounds import PROBLEM
-from mqcd.page.client import AUTHOR, Client, ServerDown
+from mqcd.page.client import AUTHOR, Client, Question, ServerDown
 
 DESCRIPTION = "/v1/openapi.json"
 LOOK_MS = 2_000
@@ -105,7 +105,7 @@ class Calls:
         return self._looked is None or self._clock.monotonic() - self._looked >= LOOK_MS
 
     async def _ask(self) -> dict[str, Any]:
-        answer = await self._client.get(DESCRIPTION)
+        answer = await self._client.ask(Question.get(DESCRIPTION))
         if not answer.good:
             raise ServerDown(f"the server does not describe its calls: {answer.text}")
         document: dict[str, Any] = answer.json()

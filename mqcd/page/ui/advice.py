@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from mqcd.advice.desk import Desk
 from mqcd.config.advice import Advice, Shaping, Suppression, read_advice
@@ -24,11 +23,11 @@ from mqcd.config.problems import BadConfiguration
 from mqcd.core.display import printable
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import format_time
-from mqcd.core.ports import Clock
 from mqcd.page.access.gate import caller_of
+from mqcd.page.parts import Parts, parts_of
 from mqcd.page.ui.forms import Form, onwards, posted
 from mqcd.page.ui.queue.actions import MOST_REASON
-from mqcd.page.ui.templates import render
+from mqcd.page.ui.templates import refused, render
 
 log = logging.getLogger("mqcd.page")
 
@@ -37,69 +36,58 @@ MOST = 200
 """Pieces shown of each kind."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Read:
-    """What a file has."""
+async def _decide(request: Request) -> Response:
+    form = await posted(request)
+    reason = printable(form.get("reason"))[:MOST_REASON]
+    try:
+        done = await asyncio.to_thread(_decided, parts_of(request), form)
+    except (OSError, MqcdError) as error:
+        text = f"The advice stays as it was: {error}"
+        return refused(request, text, "/advice", HTTPStatus.CONFLICT)
+    log.info("advice: %s by %s%s", done, caller_of(request).author, f": {reason}" if reason else "")
+    return onwards("/advice")
 
-    advice: Advice
-    trouble: str = ""
+
+def _decided(parts: Parts, form: Form) -> str:
+    """Change the files; what was done, for the log. Raises OSError, MqcdError."""
+    desk = Desk(parts.terms.advice, parts.clock.now())
+    if name := form.get("accept"):
+        return f"{desk.accept(name).id} is accepted"
+    if name := form.get("dismiss"):
+        return f"{desk.cancel(name).id} is cancelled"
+    done = desk.apply()
+    return f"{done.added} pieces are accepted, {done.kept} stay, {done.dropped} end"
 
 
-class AdvicePages:
-    """Its pages."""
+async def _page(request: Request) -> Response:
+    directory = parts_of(request).terms.advice
+    paths = [directory / name for name in (PROPOSED, ACTIVE)]
+    (proposed, one), (active, other) = await asyncio.to_thread(lambda: [_read(path) for path in paths])
+    known = {piece.id: piece for piece in active.pieces()}
+    waiting = [each for each in proposed.pieces() if known.get(each.id) != each]
+    return render(
+        "advice.html",
+        request,
+        troubles=list(filter(None, (one, other))),
+        waiting=[_row(each) for each in waiting[:MOST]],
+        more=max(len(waiting) - MOST, 0),
+        active=[_row(each) for each in list(known.values())[:MOST]],
+        in_effect=len(known),
+    )
 
-    def __init__(self, directory: Path, clock: Clock) -> None:
-        self._directory = directory
-        self._clock = clock
 
-    def routes(self) -> list[BaseRoute]:
-        """The page, and its decisions."""
-        return [
-            Route("/advice", self._page, methods=["GET"]),
-            Route("/advice", self._decide, methods=["POST"]),
-        ]
+ROUTES = (
+    Route("/advice", _page, methods=["GET"]),
+    Route("/advice", _decide, methods=["POST"]),
+)
 
-    async def _decide(self, request: Request) -> Response:
-        form = await posted(request)
-        reason = printable(form.get("reason"))[:MOST_REASON]
-        try:
-            done = await asyncio.to_thread(self._decided, form)
-        except (OSError, MqcdError) as error:
-            text = f"The advice stays as it was: {error}"
-            return render("refused.html", request, status=HTTPStatus.CONFLICT, text=text, back="/advice")
-        log.info("advice: %s by %s%s", done, caller_of(request).author, f": {reason}" if reason else "")
-        return onwards("/advice")
 
-    def _decided(self, form: Form) -> str:
-        """Change the files; what was done, for the log. Raises OSError, MqcdError."""
-        desk = Desk(self._directory, self._clock.now())
-        if name := form.get("accept"):
-            return f"{desk.accept(name).id} is accepted"
-        if name := form.get("dismiss"):
-            return f"{desk.cancel(name).id} is cancelled"
-        done = desk.apply()
-        return f"{done.added} pieces are accepted, {done.kept} stay, {done.dropped} end"
-
-    async def _page(self, request: Request) -> Response:
-        proposed, active = await asyncio.to_thread(lambda: [self._read(name) for name in (PROPOSED, ACTIVE)])
-        known = {piece.id: piece for piece in active.advice.pieces()}
-        waiting = [each for each in proposed.advice.pieces() if known.get(each.id) != each]
-        return render(
-            "advice.html",
-            request,
-            troubles=[each.trouble for each in (proposed, active) if each.trouble],
-            waiting=[_row(each) for each in waiting[:MOST]],
-            more=max(len(waiting) - MOST, 0),
-            active=[_row(each) for each in list(known.values())[:MOST]],
-            in_effect=len(known),
-        )
-
-    def _read(self, name: str) -> Read:
-        path = self._directory / name
-        try:
-            return Read(advice=read_advice(path) if path.exists() else Advice())
-        except (OSError, BadConfiguration) as error:
-            return Read(advice=Advice(), trouble=f"{name}: {error}")
+def _read(path: Path) -> tuple[Advice, str]:
+    """What a file has, and why it cannot be read."""
+    try:
+        return read_advice(path) if path.exists() else Advice(), ""
+    except (OSError, BadConfiguration) as error:
+        return Advice(), f"{path.name}: {error}"
 
 
 def _row(piece: Suppression | Shaping) -> Mapping[str, Any]:

@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mqcd.core.ports import Clock
-from mqcd.page.client import Client
+from mqcd.page.parts import parts_of
 from mqcd.page.ui import charts
 from mqcd.page.ui.asking import get, search
 from mqcd.page.ui.forms import asked, link
@@ -39,36 +38,30 @@ class Bucket:
 
 
 class Ages:
-    """Its part of the overview."""
+    """Makes the counts, and keeps them."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self._client = client
-        self._clock = clock
+    def __init__(self) -> None:
         self._made: tuple[int, Sequence[Bucket]] = 0, ()
 
-    def routes(self) -> list[BaseRoute]:
-        """The part."""
-        return [Route("/overview/ages", self._part)]
-
-    async def _part(self, request: Request) -> Response:
-        trouble, total, buckets = "", 0, self._kept()
+    async def part(self, request: Request) -> Response:
+        trouble, total, buckets = "", 0, self._kept(_now(request))
         if not buckets:
-            areas = await get(self._client, "/v1/areas")
+            areas = await get(request, "/v1/areas")
             total = sum(row["recipients"] for row in areas.rows if row["area"] != "removed")
             trouble = areas.trouble
             if not trouble and (total <= MOST or asked(request).get("count") == "Y"):
-                trouble, buckets = await self._counted(total)
+                trouble, buckets = await self._counted(request, total)
         return render("parts/ages.html", request, trouble=trouble, total=total, buckets=buckets)
 
-    def _kept(self) -> Sequence[Bucket]:
+    def _kept(self, now: int) -> Sequence[Bucket]:
         made, buckets = self._made
-        return buckets if self._clock.monotonic() - made < _KEPT_MS else ()
+        return buckets if now - made < _KEPT_MS else ()
 
-    async def _counted(self, total: int) -> tuple[str, Sequence[Bucket]]:
+    async def _counted(self, request: Request, total: int) -> tuple[str, Sequence[Bucket]]:
         """Why it could not be counted, and the buckets, the youngest first."""
         older = [total]
         for limit in _LIMITS:
-            said = await search(self._client, "/v1/count", {"where": f"age > {limit} and {_QUEUED}"})
+            said = await search(request, "/v1/count", {"where": f"age > {limit} and {_QUEUED}"})
             if said.value is None:
                 return said.trouble, ()
             older.append(min(said.value["recipients"], older[-1]))
@@ -78,8 +71,18 @@ class Ages:
             Bucket(name=name, count=count, bar=charts.bar(count, most), mail=link("/queue", {"where": where}))
             for (name, where), count in zip(_ranges(), counts, strict=True)
         ]
-        self._made = self._clock.monotonic(), buckets
+        self._made = _now(request), buckets
         return "", buckets
+
+
+def routes() -> list[BaseRoute]:
+    """Its part of the overview."""
+    return [Route("/overview/ages", Ages().part)]
+
+
+def _now(request: Request) -> int:
+    """Monotonic, ms."""
+    return parts_of(request).clock.monotonic()
 
 
 def _ranges() -> Sequence[tuple[str, str]]:

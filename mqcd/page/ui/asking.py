@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from mqcd.page.client import Answer, Client, Question, ServerDown
+from starlette.requests import Request
+
+from mqcd.page.access.gate import caller_of
+from mqcd.page.client import Answer, Question, ServerDown
+from mqcd.page.parts import parts_of
 
 AT_ONCE_S = 0.12
 """How long a page waits for what it shows at first; what takes longer is loaded after it."""
@@ -38,42 +42,37 @@ class Said:
         return self.value if isinstance(self.value, list) else []
 
 
-def heard(answer: Answer) -> Said:
-    """An answer as the page takes it."""
+async def get(request: Request, path: str, query: Mapping[str, str] = {}) -> Said:
+    """Ask for a page of JSON."""
+    return await _ask(request, Question.get(path, query))
+
+
+async def search(request: Request, path: str, query: Mapping[str, str]) -> Said:
+    """The same for a page that may look through the whole queue."""
+    return await _ask(request, replace(Question.get(path, query), searches=True))
+
+
+async def post(request: Request, path: str, fields: Mapping[str, object]) -> Said:
+    """Ask for a change, or for what it would be, on behalf of the one who asks for this page."""
+    return await _ask(request, Question.post(path, fields, caller_of(request).author))
+
+
+async def _ask(request: Request, question: Question) -> Said:
+    try:
+        return _heard(await parts_of(request).client.ask(question))
+    except ServerDown as down:
+        return Said(trouble=str(down))
+
+
+def _heard(answer: Answer) -> Said:
+    """An answer as the page takes it. Raises ServerDown where it is no JSON."""
     if answer.status == HTTPStatus.NOT_FOUND:
         if _NO_PAGE in answer.text:
             return Said(trouble=_OLDER, offered=False)
         return Said(trouble=answer.text, missing=True)
     if not answer.good:
         return Said(trouble=answer.text or f"the server answers with status {answer.status}")
-    try:
-        return Said(value=answer.json())
-    except ServerDown as down:
-        return Said(trouble=str(down))
-
-
-async def get(client: Client, path: str, query: Mapping[str, str] = {}) -> Said:
-    """Ask for a page of JSON."""
-    try:
-        return heard(await client.get(path, query))
-    except ServerDown as down:
-        return Said(trouble=str(down))
-
-
-async def search(client: Client, path: str, query: Mapping[str, str]) -> Said:
-    """The same for a page that may look through the whole queue."""
-    try:
-        return heard(await client.ask(replace(Question.get(path, query), searches=True)))
-    except ServerDown as down:
-        return Said(trouble=str(down))
-
-
-async def post(client: Client, path: str, fields: Mapping[str, object], author: str) -> Said:
-    """Ask for a change, or for what it would be."""
-    try:
-        return heard(await client.post(path, fields, author))
-    except ServerDown as down:
-        return Said(trouble=str(down))
+    return Said(value=answer.json())
 
 
 async def at_once(asked: Awaitable[Made], seconds: float = AT_ONCE_S) -> Made | None:

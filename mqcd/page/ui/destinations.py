@@ -9,10 +9,8 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
-from mqcd.page.access.gate import caller_of
-from mqcd.page.client import Client
 from mqcd.page.ui.asking import at_once, get, post
 from mqcd.page.ui.formats import duration
 from mqcd.page.ui.forms import asked, link, onwards, posted
@@ -29,60 +27,55 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {
 """Names that a table is sorted by: the heading, and the key."""
 
 
-class Destinations:
-    """Its pages."""
+async def _page(request: Request) -> Response:
+    values = await at_once(_values(request))
+    return render("destinations.html", request, known=values is not None, **(values or {}))
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
-    def routes(self) -> list[BaseRoute]:
-        """The page, its table, and its two orders."""
-        return [
-            Route("/destinations", self._page),
-            Route("/destinations/rows", self._rows),
-            Route("/destinations/suspend", self._suspend, methods=["GET"]),
-            Route("/destinations/suspend", self._suspended, methods=["POST"]),
-        ]
+async def _rows(request: Request) -> Response:
+    return render("parts/destinations.html", request, **await _values(request))
 
-    async def _page(self, request: Request) -> Response:
-        values = await at_once(self._values(request))
-        return render("destinations.html", request, known=values is not None, **(values or {}))
 
-    async def _rows(self, request: Request) -> Response:
-        return render("parts/destinations.html", request, **await self._values(request))
+async def _values(request: Request) -> Mapping[str, Any]:
+    asked_for = (get(request, path) for path in ("/v1/destinations", RULES))
+    said, rules = await asyncio.gather(*asked_for)
+    suspending = {str(row["where"]): row["id"] for row in rules.rows if row["action"] == "suspend"}
+    sort, backwards = asked(request).get("sort"), asked(request).get("backwards") == "Y"
+    rows = [_row(row, suspending) for row in said.rows]
+    if sort in _COLUMNS:
+        rows.sort(key=_COLUMNS[sort][1], reverse=backwards)
+    return {
+        "trouble": said.trouble,
+        "rows": rows,
+        "columns": {name: heading for name, (heading, _) in _COLUMNS.items()},
+        "sort": sort,
+        "backwards": backwards,
+    }
 
-    async def _values(self, request: Request) -> Mapping[str, Any]:
-        asked_for = (get(self._client, path) for path in ("/v1/destinations", RULES))
-        said, rules = await asyncio.gather(*asked_for)
-        suspending = {str(row["where"]): row["id"] for row in rules.rows if row["action"] == "suspend"}
-        sort, backwards = asked(request).get("sort"), asked(request).get("backwards") == "Y"
-        rows = [_row(row, suspending) for row in said.rows]
-        if sort in _COLUMNS:
-            rows.sort(key=_COLUMNS[sort][1], reverse=backwards)
-        return {
-            "trouble": said.trouble,
-            "rows": rows,
-            "columns": {name: heading for name, (heading, _) in _COLUMNS.items()},
-            "sort": sort,
-            "backwards": backwards,
-        }
 
-    async def _suspend(self, request: Request) -> Response:
-        return render("suspend.html", request, name=asked(request).get("name"), given={}, trouble="")
+async def _suspend(request: Request) -> Response:
+    return render("suspend.html", request, name=asked(request).get("name"), given={}, trouble="")
 
-    async def _suspended(self, request: Request) -> Response:
-        form = await posted(request)
-        name = form.get("name")
-        fields: dict[str, object] = {"action": "suspend", "where": f"site = {quoted(name)}"}
-        fields |= {each: form.get(each) for each in ("reason", "for") if form.get(each)}
-        said = await post(self._client, "/v1/rules", fields, caller_of(request).author)
-        if said.value is None:
-            given = {each: form.get(each) for each in ("reason", "for")}
-            status = HTTPStatus.BAD_REQUEST
-            return render(
-                "suspend.html", request, status=status, name=name, given=given, trouble=said.trouble
-            )
-        return onwards("/destinations")
+
+async def _suspended(request: Request) -> Response:
+    form = await posted(request)
+    name = form.get("name")
+    fields: dict[str, object] = {"action": "suspend", "where": f"site = {quoted(name)}"}
+    fields |= {each: form.get(each) for each in ("reason", "for") if form.get(each)}
+    said = await post(request, "/v1/rules", fields)
+    if said.value is None:
+        given = {each: form.get(each) for each in ("reason", "for")}
+        status = HTTPStatus.BAD_REQUEST
+        return render("suspend.html", request, status=status, name=name, given=given, trouble=said.trouble)
+    return onwards("/destinations")
+
+
+ROUTES = (
+    Route("/destinations", _page),
+    Route("/destinations/rows", _rows),
+    Route("/destinations/suspend", _suspend, methods=["GET"]),
+    Route("/destinations/suspend", _suspended, methods=["POST"]),
+)
 
 
 def _row(row: Mapping[str, Any], suspending: Mapping[str, str]) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from mqcd.core.events import Verb
 from mqcd.page.ui.forms import asked, link
@@ -23,6 +23,4 @@ async def _trace(request: Request) -> Response:
     return render("trace.html", request, sought=sought, stream=link("/v1/trace", {"q": sought}))
 
 
-def event_routes() -> list[BaseRoute]:
-    """The pages."""
-    return [Route("/events", _events), Route("/events/trace", _trace)]
+ROUTES = (Route("/events", _events), Route("/events/trace", _trace))

@@ -30,13 +30,13 @@ class Form:
         return self._values.get(name, ())
 
 
-async def posted(request: Request) -> Form:
-    """What was sent. Raises Refused."""
+async def posted(request: Request, most: int = MOST_OCTETS) -> Form:
+    """What was sent, in at most so many octets. Raises Refused."""
     body = b""
     async for piece in request.stream():
         body += piece
-        if len(body) > MOST_OCTETS:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {MOST_OCTETS} octets")
+        if len(body) > most:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {most} octets")
     return _read(body.decode("latin-1"))
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from mqcd.core.events import NOT_DELIVERED
 from mqcd.core.samples import AREAS, Sample, View, view
-from mqcd.page.client import Client, ServerDown
-from mqcd.page.recorder import Recorder
+from mqcd.page.client import ServerDown
+from mqcd.page.parts import parts_of
 from mqcd.page.ui import charts
 from mqcd.page.ui.asking import Said, at_once, get
 from mqcd.page.ui.attention import State, findings, full_in_ms, growth
@@ -26,52 +26,48 @@ _FLOWS = ("accepted", "delivered")
 _FAILURES = (*(verb.value for verb in NOT_DELIVERED), "refused")
 
 
-class Overview:
-    """Its pages."""
+async def _page(request: Request) -> Response:
+    values = await at_once(_values(request))
+    known = values is not None
+    status = 503 if values and values["down"] else 200
+    refreshed = request.query_params.get("refresh") != "off"
+    return render("overview.html", request, status=status, known=known, refreshed=refreshed, **(values or {}))
 
-    def __init__(self, client: Client, recorder: Recorder) -> None:
-        self._client = client
-        self._recorder = recorder
 
-    def routes(self) -> list[BaseRoute]:
-        """The page, and the part of it that is loaded again and again."""
-        return [Route("/", self._page), Route("/overview", self._part)]
+async def _part(request: Request) -> Response:
+    return render("parts/overview.html", request, **await _values(request))
 
-    async def _page(self, request: Request) -> Response:
-        values = await at_once(self._values())
-        known = values is not None
-        status = 503 if values and values["down"] else 200
-        refreshed = request.query_params.get("refresh") != "off"
-        return render(
-            "overview.html", request, status=status, known=known, refreshed=refreshed, **(values or {})
-        )
 
-    async def _part(self, request: Request) -> Response:
-        return render("parts/overview.html", request, **await self._values())
+async def _values(request: Request) -> Mapping[str, Any]:
+    recorder = parts_of(request).recorder
+    try:
+        sample = await recorder.fresh()
+    except ServerDown as down:
+        return {"down": str(down)}
+    asked = (get(request, path) for path in ("/v1/destinations", "/v1/state", "/v1/areas"))
+    destinations, state, areas = await asyncio.gather(*asked)
+    samples = [each for each in recorder.samples() if each.metrics] or [sample]
+    shown = view([*samples[:-1], sample])
+    found = State(view=shown, samples=samples, destinations=destinations.rows, parts=parts(state))
+    return {
+        "down": "",
+        "view": shown,
+        "findings": findings(found),
+        "destinations": worst(destinations),
+        "hidden": destinations.trouble,
+        "areas": area_rows(shown, areas),
+        "flow": charts.trend(samples, _FLOWS),
+        "failing": _FAILURES,
+        "failures": charts.trend(samples, _FAILURES),
+        "reasons": reasons(samples),
+        "disks": disks(shown, samples),
+    }
 
-    async def _values(self) -> Mapping[str, Any]:
-        try:
-            sample = await self._recorder.fresh()
-        except ServerDown as down:
-            return {"down": str(down)}
-        asked = (get(self._client, path) for path in ("/v1/destinations", "/v1/state", "/v1/areas"))
-        destinations, state, areas = await asyncio.gather(*asked)
-        samples = [each for each in self._recorder.samples() if each.metrics] or [sample]
-        shown = view([*samples[:-1], sample])
-        found = State(view=shown, samples=samples, destinations=destinations.rows, parts=parts(state))
-        return {
-            "down": "",
-            "view": shown,
-            "findings": findings(found),
-            "destinations": worst(destinations),
-            "hidden": destinations.trouble,
-            "areas": area_rows(shown, areas),
-            "flow": charts.trend(samples, _FLOWS),
-            "failing": _FAILURES,
-            "failures": charts.trend(samples, _FAILURES),
-            "reasons": reasons(samples),
-            "disks": disks(shown, samples),
-        }
+
+ROUTES = (
+    Route("/", _page),
+    Route("/overview", _part),
+)
 
 
 def worst(destinations: Said) -> Sequence[Mapping[str, Any]]:

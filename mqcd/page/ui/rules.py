@@ -8,13 +8,11 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
-from mqcd.page.access.gate import caller_of
-from mqcd.page.client import Client
 from mqcd.page.ui.asking import Said, at_once, get, post
 from mqcd.page.ui.forms import Form, asked, onwards, posted
-from mqcd.page.ui.templates import render
+from mqcd.page.ui.templates import refused, render
 
 RULES, CANCEL = "/v1/rules", "/v1/rules/cancel"
 ACTIONS: Mapping[str, str] = {
@@ -28,73 +26,54 @@ _TEXTS = ("action", "where", "name", "reason", "for", "rate")
 _BACK = ("/rules", "/destinations")
 
 
-class Rules:
-    """Its pages."""
+async def _page(request: Request) -> Response:
+    return await _shown(request, asked(request))
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
-    def routes(self) -> list[BaseRoute]:
-        """List and form, count, add, cancel."""
-        return [
-            Route("/rules", self._page, methods=["GET"]),
-            Route("/rules", self._add, methods=["POST"]),
-            Route("/rules/cancel", self._cancel, methods=["POST"]),
-        ]
+async def _shown(request: Request, form: Form, trouble: str = "", counted: Said | None = None) -> Response:
+    listed = await at_once(get(request, RULES), 2) or Said(trouble="The server is slow to answer.")
+    given = {name: form.get(name) for name in (*_TEXTS, "connections")}
+    return render(
+        "rules.html",
+        request,
+        status=HTTPStatus.BAD_REQUEST if trouble else HTTPStatus.OK,
+        listed=listed,
+        actions=ACTIONS,
+        given=given,
+        report=form.get("report", "Y") == "Y",
+        trouble=trouble,
+        counted=counted,
+        where=given["where"],
+        wrong=None,
+    )
 
-    async def _page(self, request: Request) -> Response:
-        return await self._shown(request, asked(request))
 
-    async def _shown(
-        self, request: Request, form: Form, trouble: str = "", counted: Said | None = None
-    ) -> Response:
-        listed = await at_once(get(self._client, RULES), 2) or Said(trouble="The server is slow to answer.")
-        given = {name: form.get(name) for name in (*_TEXTS, "connections")}
-        status = HTTPStatus.BAD_REQUEST if trouble else HTTPStatus.OK
-        return render(
-            "rules.html",
-            request,
-            status=status,
-            listed=listed,
-            actions=ACTIONS,
-            given=given,
-            report=form.get("report", "Y") == "Y",
-            trouble=trouble,
-            counted=counted,
-            where=given["where"],
-            wrong=None,
-        )
+async def _add(request: Request) -> Response:
+    form = await posted(request)
+    counts = form.get("do") == "count"
+    said = await post(request, RULES, _fields(form) | ({"dry_run": True} if counts else {}))
+    if said.value is None:
+        return await _shown(request, form, said.trouble)
+    return await _shown(request, form, counted=said) if counts else onwards("/rules")
 
-    async def _add(self, request: Request) -> Response:
-        form = await posted(request)
-        fields = _fields(form)
-        counts = form.get("do") == "count"
-        said = await post(
-            self._client,
-            RULES,
-            {**fields, **({"dry_run": True} if counts else {})},
-            caller_of(request).author,
-        )
-        if said.value is None:
-            return await self._shown(request, form, said.trouble)
-        if counts:
-            return await self._shown(request, form, counted=said)
-        return onwards("/rules")
 
-    async def _cancel(self, request: Request) -> Response:
-        form = await posted(request)
-        said = await post(self._client, CANCEL, {"id": form.get("id")}, caller_of(request).author)
-        back = form.get("back") if form.get("back") in _BACK else "/rules"
-        if said.value is None:
-            return render(
-                "refused.html", request, status=HTTPStatus.BAD_REQUEST, text=said.trouble, back=back
-            )
-        done = said.value if isinstance(said.value, dict) else {}
-        if not done.get("undo"):
-            return onwards(back)
-        return render(
-            "cancelled.html", request, id=form.get("id"), stays=done.get("stays"), undo=done["undo"]
-        )
+async def _cancel(request: Request) -> Response:
+    form = await posted(request)
+    said = await post(request, CANCEL, {"id": form.get("id")})
+    back = form.get("back") if form.get("back") in _BACK else "/rules"
+    if said.value is None:
+        return refused(request, said.trouble, back)
+    done = said.value if isinstance(said.value, dict) else {}
+    if not done.get("undo"):
+        return onwards(back)
+    return render("cancelled.html", request, id=form.get("id"), stays=done.get("stays"), undo=done["undo"])
+
+
+ROUTES = (
+    Route("/rules", _page, methods=["GET"]),
+    Route("/rules", _add, methods=["POST"]),
+    Route("/rules/cancel", _cancel, methods=["POST"]),
+)
 
 
 def _fields(form: Form) -> dict[str, Any]:

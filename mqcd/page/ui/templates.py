@@ -43,3 +43,8 @@ def render(template: str, request: Request, *, status: int = HTTPStatus.OK, **va
         "operates": caller is not None and caller.may(Role.OPERATE),
     }
     return HTMLResponse(_TEMPLATES.get_template(template).render(**own, **values), status)
+
+
+def refused(request: Request, text: str, back: str, status: int = HTTPStatus.BAD_REQUEST) -> HTMLResponse:
+    """Why something is not done, and a link back."""
+    return render("refused.html", request, status=status, text=text, back=back)

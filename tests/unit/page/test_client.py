@@ -41,7 +41,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 7\r\
 async def test_an_answer_is_given_whole(tmp_path: Path) -> None:
     path = tmp_path / "s"
     async with server(path, saying(OK + b'{"a":1}')) as heads:
-        answer = await ControlClient(path).get("/v1/x", {"q": "a b&c"})
+        answer = await ControlClient(path).ask(Question.get("/v1/x", {"q": "a b&c"}))
     assert (answer.status, answer.content_type, answer.json()) == (200, "application/json", {"a": 1})
     assert heads[0].startswith(b"GET /v1/x?q=a+b%26c HTTP/1.1\r\n")
 
@@ -49,14 +49,14 @@ async def test_an_answer_is_given_whole(tmp_path: Path) -> None:
 async def test_a_refusal_is_an_answer(tmp_path: Path) -> None:
     path = tmp_path / "s"
     async with server(path, saying(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 4\r\n\r\nwhy\n")):
-        answer = await ControlClient(path).get("/v1/x")
+        answer = await ControlClient(path).ask(Question.get("/v1/x"))
     assert (answer.good, answer.text) == (False, "why")
 
 
 async def test_a_change_carries_its_author(tmp_path: Path) -> None:
     path = tmp_path / "s"
     async with server(path, saying(OK + b'{"a":1}')) as heads:
-        await ControlClient(path).post("/v1/batch", {"action": "hold"}, "alice")
+        await ControlClient(path).ask(Question.post("/v1/batch", {"action": "hold"}, "alice"))
     assert b"X-Mqcd-Author: alice\r\n" in heads[0]
     assert b"Content-Type: application/json\r\n" in heads[0]
 
@@ -81,13 +81,13 @@ async def test_a_long_path_is_reached(tmp_path: Path) -> None:
     short = tmp_path / "s"
     async with server(short, saying(OK + b'{"a":1}')):
         short.rename(deep / "s")
-        assert (await ControlClient(deep / "s").get("/")).good
+        assert (await ControlClient(deep / "s").ask(Question.get("/"))).good
         (deep / "s").rename(short)
 
 
 async def test_no_server_is_said_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(ServerDown, match="no server runs at"):
-        await ControlClient(tmp_path / "none").get("/")
+        await ControlClient(tmp_path / "none").ask(Question.get("/"))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_an_answer_cut_short_is_no_answer(tmp_path: Path, octets: bytes, t
     path = tmp_path / "s"
     async with server(path, saying(octets)):
         with pytest.raises(ServerDown, match=text):
-            await ControlClient(path).get("/")
+            await ControlClient(path).ask(Question.get("/"))
 
 
 async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
 
     async with server(path, talk):
         with pytest.raises(ServerDown, match="silent"):
-            await ControlClient(path, ask_s=0.01).get("/")
+            await ControlClient(path, ask_s=0.01).ask(Question.get("/"))
         end.set()
 
 
@@ -152,7 +152,7 @@ async def test_slow_uploads_keep_nobody_from_asking(tmp_path: Path) -> None:
     async with server(path, talk) as heads:
         client = ControlClient(path)
         under_way = [asyncio.ensure_future(client.ask(each)) for each in slow]
-        assert (await client.get("/")).good
+        assert (await client.ask(Question.get("/"))).good
         assert (await client.ask(Question(path="/", searches=True))).good
         end.set()
         assert all(each.good for each in await asyncio.gather(*under_way))
@@ -176,6 +176,6 @@ async def test_mail_and_counts_keep_nobody_from_asking(tmp_path: Path, slow: Que
     async with server(path, talk) as heads:
         client = ControlClient(path)
         under_way = [asyncio.ensure_future(client.ask(slow)) for _ in range(QUICK)]
-        assert (await client.get("/")).good
+        assert (await client.ask(Question.get("/"))).good
         end.set()
         assert all(each.good for each in await asyncio.gather(*under_way))

@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from mqcd.core.ports import Clock
-from mqcd.page.client import Client
+from mqcd.page.parts import parts_of
 from mqcd.page.ui.asking import get, search
 from mqcd.page.ui.forms import Form, asked, link
 from mqcd.page.ui.queue.actions import ACTIONS
@@ -27,91 +26,93 @@ _KNOWN_MS = 10_000
 _MOST_FACETS = 5
 
 
-class Browser:
-    """Its pages."""
+async def _page(request: Request) -> Response:
+    form = asked(request)
+    where = form.get("where")
+    wrong = problem(where, parts_of(request).clock.now())
+    # Without scripts nothing is loaded later: then the list is waited for.
+    found = await _found(request, form) if form.get("wait") and wrong is None else None
+    return render(
+        "queue.html",
+        request,
+        status=400 if wrong else 200,
+        where=where,
+        wrong=wrong,
+        sort=form.get("sort"),
+        known=found is not None,
+        query=link("", _kept(form)),
+        **(found or {}),
+    )
 
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self._client = client
-        self._clock = clock
+
+async def _rows(request: Request) -> Response:
+    form = asked(request)
+    return render("parts/rows.html", request, where=form.get("where"), **await _found(request, form))
+
+
+async def _found(request: Request, form: Form) -> Mapping[str, Any]:
+    query = {name: value for name, value in _kept(form).items() if value}
+    said = await search(request, "/v1/recipients", {**query, "limit": str(ROWS)})
+    value = said.value or {}
+    rows = value.get("rows", [])
+    onward = {**_kept(form), "after": value.get("next") or ""}
+    return {
+        "trouble": said.trouble,
+        "offered": said.offered,
+        "rows": rows,
+        "next": link("/queue", onward) if onward["after"] else "",
+        "first": link("/queue", {**onward, "after": ""}) if form.get("after") else "",
+        "now": parts_of(request).clock.now(),
+        "facets": facets(rows),
+        "left_out": value.get("left_out", []),
+        "actions": ACTIONS,
+        "counting": link("/queue/count", {"where": form.get("where")}),
+    }
+
+
+async def _count(request: Request) -> Response:
+    where = asked(request).get("where")
+    if where:
+        said = await search(request, "/v1/count", {"where": where})
+        return render("parts/count.html", request, trouble=said.trouble, counted=said.value)
+    # What all areas hold is known without a look.
+    said = await get(request, "/v1/areas")
+    sums = {name: sum(row[name] for row in said.rows) for name in ("recipients", "bytes")}
+    return render("parts/count.html", request, trouble=said.trouble, counted=sums if said.rows else None)
+
+
+class Completion:
+    """Help at the cursor of the box. It keeps the values that mail in the queue has."""
+
+    def __init__(self) -> None:
         self._known: tuple[int, Mapping[str, Sequence[str]]] = 0, {}
 
-    def routes(self) -> list[BaseRoute]:
-        """The page, its parts, and the help of its box."""
-        return [
-            Route("/queue", self._page),
-            Route("/queue/rows", self._rows),
-            Route("/queue/count", self._count),
-            Route("/queue/complete", self._complete),
-        ]
-
-    async def _page(self, request: Request) -> Response:
-        form = asked(request)
-        where = form.get("where")
-        wrong = problem(where, self._clock.now())
-        # Without scripts nothing is loaded later: then the list is waited for.
-        found = await self._found(form) if form.get("wait") and wrong is None else None
-        return render(
-            "queue.html",
-            request,
-            status=400 if wrong else 200,
-            where=where,
-            wrong=wrong,
-            sort=form.get("sort"),
-            known=found is not None,
-            query=link("", _kept(form)),
-            **(found or {}),
-        )
-
-    async def _rows(self, request: Request) -> Response:
-        form = asked(request)
-        return render("parts/rows.html", request, where=form.get("where"), **await self._found(form))
-
-    async def _found(self, form: Form) -> Mapping[str, Any]:
-        query = {name: value for name, value in _kept(form).items() if value}
-        said = await search(self._client, "/v1/recipients", {**query, "limit": str(ROWS)})
-        value = said.value or {}
-        rows = value.get("rows", [])
-        onward = {**_kept(form), "after": value.get("next") or ""}
-        return {
-            "trouble": said.trouble,
-            "offered": said.offered,
-            "rows": rows,
-            "next": link("/queue", onward) if onward["after"] else "",
-            "first": link("/queue", {**onward, "after": ""}) if form.get("after") else "",
-            "now": self._clock.now(),
-            "facets": facets(rows),
-            "left_out": value.get("left_out", []),
-            "actions": ACTIONS,
-            "counting": link("/queue/count", {"where": form.get("where")}),
-        }
-
-    async def _count(self, request: Request) -> Response:
-        where = asked(request).get("where")
-        if where:
-            said = await search(self._client, "/v1/count", {"where": where})
-            return render("parts/count.html", request, trouble=said.trouble, counted=said.value)
-        # What all areas hold is known without a look.
-        said = await get(self._client, "/v1/areas")
-        sums = {name: sum(row[name] for row in said.rows) for name in ("recipients", "bytes")}
-        return render("parts/count.html", request, trouble=said.trouble, counted=sums if said.rows else None)
-
-    async def _complete(self, request: Request) -> Response:
+    async def suggest(self, request: Request) -> Response:
         form = asked(request)
         text, at = request.query_params.get("text", ""), form.get("at")
         cursor = int(at) if at.isdecimal() and len(at) < 6 else len(text)
-        found = suggestions(text, cursor, await self._values())
+        found = suggestions(text, cursor, await self._values(request))
         return JSONResponse([{"text": each.text, "gloss": each.gloss, "start": each.start} for each in found])
 
-    async def _values(self) -> Mapping[str, Sequence[str]]:
-        """Values that mail in the queue has."""
-        taken, known = self._known
-        if known and self._clock.monotonic() - taken < _KNOWN_MS:
+    async def _values(self, request: Request) -> Mapping[str, Sequence[str]]:
+        now, (taken, known) = parts_of(request).clock.monotonic(), self._known
+        if known and now - taken < _KNOWN_MS:
             return known
-        said = await get(self._client, "/v1/destinations")
+        said = await get(request, "/v1/destinations")
         names = [str(row["destination"]) for row in said.rows if "destination" in row]
         known = {"site": names, "domain": [name for name in names if ":" not in name and "/" not in name]}
-        self._known = self._clock.monotonic(), known
+        self._known = now, known
         return known
+
+
+def routes() -> list[BaseRoute]:
+    """The page, its parts, and the help of its box."""
+    return [
+        Route("/queue", _page),
+        Route("/queue/rows", _rows),
+        Route("/queue/count", _count),
+        Route("/queue/complete", Completion().suggest),
+    ]
 
 
 def _kept(form: Form) -> dict[str, str]:
