@@ -267,7 +267,10 @@ class SymlinksStore(FileStore):
     def _intend(self, touched: Touched) -> None:
         """Decide on a change of several values: it is made, if need be by the next start."""
         document = {number: value or _GONE for number, value in touched.values.items()}
-        self._replace(self._mail(touched.spid) / CHANGE, values.pack(document))
+        mail = self._mail(touched.spid)
+        # A message whose directory was removed by hand must not hold up what is written with it.
+        self._disk.make_dir(mail)
+        self._replace(mail / CHANGE, values.pack(document))
 
     def _forget(self, touched: Touched) -> None:
         """A change of several values has been made."""
@@ -285,6 +288,8 @@ class SymlinksStore(FileStore):
             if self._disk.exists(directory / METADATA):
                 self._replace(directory / SCHEDULE, value)
             else:
+                # As in `_intend`.
+                self._disk.make_dir(directory.parent)
                 self._disk.make_dir(directory)
                 self._disk.sync_dir(directory.parent)
                 self._replace(directory / METADATA, value)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
-from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.disk.durable import Disk
 from mqcd.stores.files import uuid_of
 from mqcd.stores.queue.stored_queue import StoredQueue
@@ -69,6 +71,22 @@ async def test_a_recipient_goes_from_queue_to_inflight_and_back(tmp_path: Path) 
     await post.settle(delivered(), *claimed)
     assert links(tmp_path) == in_state("queue")
     assert not list((tmp_path / "data").iterdir())
+    await queue.close()
+
+
+@pytest.mark.parametrize("recipients", [1, 2])
+async def test_a_message_removed_by_hand_holds_up_no_other(tmp_path: Path, recipients: int) -> None:
+    queue, post = await opened(tmp_path)
+    gone = await post.send(*[f"r{n}@example.org" for n in range(recipients)])
+    [other] = await post.send("other@example.org")
+    claimed = await post.claim_all()
+    shutil.rmtree(tmp_path / "data" / uuid_of(gone[0].spid))
+    with pytest.raises(ContentUnavailable):
+        await queue.content(gone[0])
+    await asyncio.gather(queue.park(gone, post.clock.now() + 1000), queue.begin([other], "mx.example.org"))
+    await post.settle(delivered(), *await post.claim_all(post.clock.now() + 2000), other)
+    assert len(claimed) == recipients + 1
+    assert links(tmp_path) == in_state("queue")
     await queue.close()
 
 
