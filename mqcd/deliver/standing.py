@@ -1,10 +1,13 @@
-"""The standing rules as delivery applies them to what it claims: which rule counts, and what it does.
+"""The standing rules, and operators' batches on mail in flight, as delivery applies them to what it claims.
 
 Guarantees: mail that no rule selects costs one look at each rule, and nothing while there is none. A domain
 all of whose mail is suspended is passed over by claims (`barred`), however many wait; other suspended mail is
 parked, for the longest retry delay at most, and then judged again. A rule that has ended no longer counts.
+A batch reaches mail in flight that is not delivered first, and comes to the same as on mail at rest: what
+waits for its turn is not tried, and what an attempt leaves in the queue is not tried again. A retry reaches
+none: what it wants is being done.
 
-What lasts in `Standing`:
+What lasts in `Standing`, beside the rules:
 
 | | enters | leaves |
 |---|---|---|
@@ -23,6 +26,20 @@ What lasts in `Standing`:
 Each id in `_acts` is in `_batches`, no recipient there is without one, and `_bars` and `_until` have the same
 domains. Whoever is about to try a claimed recipient calls `acted` first, and settles by what it gives
 instead: `Placing._place`, where all mail of a lane comes that `misplaces` names, and `Collecting._fresh`.
+
+What `acted` makes of a recipient that three of these batches are to reach, one after the other:
+
+| `_batches` | to reach it | then it is | made so far |
+|---|---|---|---|
+| redirect-1 | yes | redirected | redirect-1 |
+| hold-2 | yes | held | redirect-1, hold-2 |
+| release-3, whose selection it fits as it is now | | as before hold-2 | redirect-1 |
+| remove-4 of other mail | | the same | redirect-1 |
+| hold-5 | yes | held | redirect-1, hold-5 |
+| undo-6 of hold-5, likewise | | as before hold-5 | redirect-1 |
+
+So its verdict is redirect-1 alone. If its record bears redirect-1 already, a kill came after the verdict and
+before `pending` was noted without it: the batches up to that one are past, and nothing is left to do.
 """
 
 from __future__ import annotations
@@ -70,12 +87,7 @@ class KeptBack:
 
 
 class Standing:
-    """One per deliverer. Times are wall time, ms.
-
-    Operators' actions on recipients in flight are like rules for these: what waits for its turn is not tried,
-    and what an attempt leaves in the queue is not tried again. They come to the same as on mail at rest, in
-    the same order.
-    """
+    """One per deliverer. Times are wall time, ms."""
 
     def __init__(self, clock: Clock, may_expire: Callable[[], bool]) -> None:
         """`may_expire`: whether the clock can be believed; else no rule ends."""
@@ -126,14 +138,8 @@ class Standing:
         if awaited is None:
             return None
         now = self._clock.now()
-        # Where it was recorded before a restart, so were those before it.
-        passed = batch_of(recipient).removeprefix(SPENT)
-        passing = passed in awaited
         state, made = recipient, tuple[Batch, ...]()
-        for name, (batch, selection) in self._batches.items():
-            if passing:
-                passing = name != passed
-                continue
+        for batch, selection in self._not_past(recipient, awaited):
             if _is_over(batch, now) or not applies(state, batch):
                 continue
             if batch.id in awaited:
@@ -142,6 +148,13 @@ class Standing:
                 made = _left(made, batch)
             state = amended_by(recipient, made)
         return Amended(batch=made[-1], earlier=made[:-1]) if made else None
+
+    def _not_past(self, recipient: Recipient, awaited: Set[str]) -> Sequence[tuple[Batch, Selection]]:
+        """The batches behind the one that changed the record last, if that is among the awaited ones: it was
+        recorded before a restart, and so were those before it. Else all."""
+        last = batch_of(recipient).removeprefix(SPENT)
+        past = list(self._batches).index(last) + 1 if last in awaited else 0
+        return list(self._batches.values())[past:]
 
     def pending(self) -> Sequence[Pending]:
         """What `act` is to be given, in this order, for another process to go on with what batches have not
@@ -226,7 +239,12 @@ class Standing:
         self._until.pop(domain, None)
 
     def _bars_all(self, rule: StandingRule, recipient: Recipient, hop: Hop | None) -> bool:
-        """Whether the rule selects all mail of the recipient's domain."""
+        """Whether the rule selects all mail of the recipient's domain: then claims need not ask for each.
+
+        It must look at nothing but domain and site (`of_destinations`). Without a word on sites
+        (`of_records`) it selects all mail of a domain or none; else all of it must go to one site
+        (`hop.sole`). An operator's next hop (`route`) takes mail that the rest of its domain does not follow.
+        """
         if recipient.route or not rule.of_destinations:
             return False
         return rule.of_records or (hop is not None and hop.sole)

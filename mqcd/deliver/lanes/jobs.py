@@ -1,8 +1,12 @@
 """The jobs of one lane in the order in which it serves them, and how many recipients they have. Pure.
 
 They go by priority, without starving any (RFC 6710). Jobs of one priority stand in the order of their
-turns (see `tenants`). The highest priority goes first; but of LOWER_TURN turns in a row, one goes to the
-first job of the lower ones, if any waits.
+turns (see `tenants`), those that come back before them. The highest priority that waits goes first; but where
+LOWER_TURN - 1 turns in a row have gone to it while a lower one waited, the next goes to the first job, by its
+order, of the lower ones.
+
+Example, with LOWER_TURN 3: `a` to `e` have priority 5, `x` and `y` 0, `z` -1. They came as `x`, `z`, `y`, and
+then the others. They go as `a`, `b`, `x`, `c`, `d`, `z`, `e`, `y`.
 """
 
 from __future__ import annotations
@@ -51,48 +55,49 @@ class Job:
 
 
 class Rows:
-    """The waiting jobs of a lane in order, in a row for each priority that they have: mostly one. Whatever
-    changes `_others`, or leaves a row empty, ends in `_choose`; so after each call no row of others is empty,
-    and `row` is only where no job waits."""
+    """The waiting jobs of a lane in order: a row for each priority that they have, mostly one.
 
-    __slots__ = ("_others", "_priority", "_urgent", "row")
+    After each call no row is empty, but `row` where no job waits, and `row` has the turn by `_urgent` and the
+    first jobs of all rows: what changes these ends in `_choose`.
+    """
+
+    __slots__ = ("_rows", "_urgent", "row")
 
     def __init__(self) -> None:
         self.row: deque[Job] = deque()
-        """Those of the priority whose turn it is, the first job first. Others only read it."""
-        self._priority = 0
-        """That of `row`."""
-        self._others: dict[int, deque[Job]] = {}
-        """By priority, the rows of all others, which most lanes lack."""
+        """The row that has the turn, the first job first. Others only read it."""
+        self._rows = {0: self.row}
+        """All rows, by priority."""
         self._urgent = 0
         """How many turns have gone to the highest priority in a row while a lower one waited."""
 
     def __iter__(self) -> Iterator[Job]:
-        """The first job first: the row whose turn it is, then the others by priority."""
-        return chain.from_iterable(self._order())
+        """The first job first: the row that has the turn, then the others by priority."""
+        ordered = [self._rows[priority] for priority in sorted(self._rows, reverse=True)]
+        return chain(self.row, *(row for row in ordered if row is not self.row))
 
     @property
     def longest_since(self) -> int:
         """When the job came that has waited longest of the first ones of all priorities. Raises IndexError
         where there is none."""
-        return min(row[0].since for row in self._order())
+        return min(row[0].since for row in self._rows.values())
 
-    def append(self, job: Job, priority: int) -> None:
+    def append(self, job: Job) -> None:
         """A new job, in its turn among the others of its priority."""
-        row = self.row if priority == self._priority else self._others.get(priority)
+        row = self._rows.get(job.envelope.priority)
         if row is None:
-            self._others[priority] = deque((job,))
+            self._rows[job.envelope.priority] = deque((job,))
             self._choose()
         elif not row or job.order > row[-1].order:
+            # No other job is the first now: the turn stays where it is.
             row.append(job)
         else:
             row.insert(bisect_right(row, job.order, key=_order), job)
+            self._choose()
 
     def put_first(self, job: Job) -> None:
-        """A job that was taken, before the others of its priority."""
-        priority = job.envelope.priority
-        row = self.row if priority == self._priority else self._others.setdefault(priority, deque())
-        row.appendleft(job)
+        """A job that was taken out, before the others of its priority."""
+        self._rows.setdefault(job.envelope.priority, deque()).appendleft(job)
         self._choose()
 
     def put_before(self, first: Job) -> None:
@@ -102,38 +107,39 @@ class Rows:
     def take(self) -> Job:
         """The first job, which has its turn. Raises IndexError where there is none."""
         job = self.row.popleft()
-        if self._others or self._urgent:
-            self._urgent = self._urgent + 1 if self._others and self._priority > max(self._others) else 0
+        if len(self._rows) > 1:
+            self._urgent = self._urgent + 1 if self.row is self._rows[max(self._rows)] else 0
             self._choose()
+        elif self._urgent:
+            self._urgent = 0
+        return job
+
+    def take_out(self) -> Job:
+        """The first job, which has no turn: that goes to the next. Raises IndexError where there is none."""
+        job = self.row.popleft()
+        self._choose()
         return job
 
     def take_last(self) -> Job:
         """The last job of the lowest priority, which may have the turn. Raises IndexError."""
-        lowest = min(self._others, default=self._priority)
-        job = (self._others[lowest] if lowest < self._priority else self.row).pop()
+        job = self._rows[min(self._rows)].pop()
         self._choose()
         return job
 
     def remove(self, job: Job) -> None:
         """Take out a job that waits."""
-        next(row for row in self._order() if job in row).remove(job)
+        self._rows[job.envelope.priority].remove(job)
         self._choose()
 
-    def _order(self) -> list[deque[Job]]:
-        """The row whose turn it is, then the others by priority."""
-        return [self.row, *(self._others[priority] for priority in sorted(self._others, reverse=True))]
-
     def _choose(self) -> None:
-        """Drop the row that has become empty, and give one its turn."""
-        if not self._others:
+        """Drop the row that has become empty, and give one the turn."""
+        if len(self._rows) == 1:
             return
-        rows = {self._priority: self.row, **self._others}
-        rows = {priority: row for priority, row in rows.items() if row}
-        chosen = highest = max(rows)
+        rows = self._rows = {priority: row for priority, row in self._rows.items() if row}
+        self.row = rows[max(rows)]
         if self._urgent >= LOWER_TURN - 1 and len(rows) > 1:
-            chosen = min(rows.keys() - {highest}, key=lambda priority: rows[priority][0].order)
-        self._priority, self.row = chosen, rows.pop(chosen)
-        self._others = rows
+            lower = [row for row in rows.values() if row is not self.row]
+            self.row = min(lower, key=lambda row: row[0].order)
 
 
 def _order(job: Job) -> tuple[int, int]:
@@ -194,7 +200,7 @@ class JobQueue:
         """A new job, in its turn among the others of its priority."""
         if not self.waiting:
             self.since = job.since
-        self.jobs.append(job, job.envelope.priority)
+        self.jobs.append(job)
         if joinable:
             self._joinable[job.envelope.spid] = job
         self.count(job, len(job.recipients))
@@ -224,7 +230,7 @@ class JobQueue:
 
     def step_aside(self) -> Job:
         """The first job, out of the queue until it comes back; its limits still count it."""
-        job = self.jobs.take()
+        job = self.jobs.take_out()
         self._close(job)
         self.waiting -= len(job.recipients)
         self.aside += len(job.recipients)

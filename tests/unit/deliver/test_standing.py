@@ -9,7 +9,7 @@ import pytest
 
 from mqcd.config.settings import Rate
 from mqcd.core.events import Verb
-from mqcd.core.model import Action, Area, Batch, Recipient
+from mqcd.core.model import Action, Amended, Area, Batch, Recipient
 from mqcd.core.queueing.amendment import amended_by, batch_of
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
@@ -290,6 +290,23 @@ async def test_what_was_recorded_before_a_restart_does_not_follow_again(recorded
             standing.act([sent.key], batch, Selection())
         made = standing.acted(amended_by(sent, batches[:recorded]))
         assert (0 if made is None else len(made.earlier) + 1) == left
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_what_was_taken_back_does_not_follow(recorded: bool) -> None:
+    """The example of `standing`."""
+    async with Kit() as kit:
+        sent, other = await kit.submit("a@example.com", "b@example.com")
+        standing = Standing(kit.clock, kit.store.may_expire)
+        redirect = act(Action.REDIRECT, target="other.example:25")
+        standing.act([sent.key], redirect, Selection())
+        standing.act([sent.key], act(Action.HOLD, id="hold-2"), Selection())
+        standing.act([], act(Action.RELEASE), Selection(area=Area.HELD))
+        standing.act([other.key], act(Action.REMOVE), Selection())
+        standing.act([sent.key], act(Action.HOLD, id="hold-5"), Selection())
+        standing.act([], act(Action.UNDO, target="hold-5"), Selection(area=Area.HELD))
+        made = standing.acted(amended_by(sent, [redirect][:recorded]))
+        assert made == (None if recorded else Amended(batch=redirect))
 
 
 async def test_a_suspension_ends_with_its_rule() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,15 +73,31 @@ def test_urgent_mail_that_comes_one_by_one_starves_nobody() -> None:
     assert order == LOWER_TURN
 
 
-def test_the_first_part_of_a_split_job_has_its_turn() -> None:
+@pytest.fixture
+def lower() -> JobQueue:
+    """Jobs 20 and 21, of lower priorities than the one that waits with them, have the turn."""
     made = ranks(*[5] * LOWER_TURN)
     for number, priority in ((20, 0), (21, -1)):
         made.append(job(number, priority), joinable=False)
-    while made.jobs.row[0].order[0] != 20:
+    for _ in range(LOWER_TURN - 1):
         made.take()
-    made.jobs.row[0].recipients *= 2
-    made.append(job(22, -1, turn=8), joinable=False)
-    assert number_of(made.split_first(1)) == 20
+    return made
+
+
+def test_the_first_part_of_a_split_job_has_its_turn(lower: JobQueue) -> None:
+    lower.jobs.row[0].recipients *= 2
+    assert number_of(lower.split_first(1)) == 20
+    assert [number_of(lower.take()) for _ in range(4)] == [20, LOWER_TURN - 1, 20, 21]
+
+
+def test_the_turn_of_the_lower_priorities_goes_to_the_first_job_of_all(lower: JobQueue) -> None:
+    lower.append(job(22, -1, turn=8), joinable=False)
+    assert drain(lower) == [22, LOWER_TURN - 1, 20, 21]
+
+
+def test_a_job_that_steps_aside_leaves_its_turn_to_the_next(lower: JobQueue) -> None:
+    assert number_of(lower.step_aside()) == 20
+    assert drain(lower) == [21, LOWER_TURN - 1]
 
 
 def test_the_last_to_go_leaves_first_where_room_is_needed() -> None:
