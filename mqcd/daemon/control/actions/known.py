@@ -45,6 +45,8 @@ class Known:
         self._directory = directory
         self._shard = shard
         self._ended = Ended(disk, directory / "ended", shard)
+        self._logged: set[Path] = set()
+        """Files that are no batches."""
         self._resumed = False
         self._recording: dict[str, asyncio.Event] = {}
         """Set when the name is no longer in this state."""
@@ -95,7 +97,7 @@ class Known:
             self._take_up("it was asked for while this shard was out of service")
 
     def _take_up(self, why: str) -> None:
-        for path, order, _ in files_of(self._disk, self._directory, self._shard):
+        for path, order, _ in files_of(self._disk, self._directory, self._shard, self._logged):
             name = order.batch.id
             known = self.outcomes.get(name)
             if known is None and name not in self._recording:

@@ -268,8 +268,9 @@ Found = tuple[Path, Order, Mapping[str, Any]]
 """A file, the batch in it, and what else it says."""
 
 
-def files_of(disk: Disk, directory: Path, shard: int) -> Iterator[Found]:
-    """The batches of a shard in a directory, the oldest first. A file that is none is logged, and stays."""
+def files_of(disk: Disk, directory: Path, shard: int, logged: set[Path]) -> Iterator[Found]:
+    """The batches of a shard in a directory, the oldest first. A file that is none stays; it is logged unless
+    it is in `logged` already."""
     try:
         names = disk.names(directory)
     except FileNotFoundError:
@@ -286,7 +287,9 @@ def files_of(disk: Disk, directory: Path, shard: int) -> Iterator[Found]:
                 raise DecodeError("outcome: expected one JSON object")
             found.append((path, parse_order(fields), outcome))
         except (OSError, DecodeError) as error:
-            log.error("%s is no batch: %s", path, error)
+            if path not in logged:
+                log.error("%s is no batch: %s", path, error)
+            logged.add(path)
     # An undo comes after what it undoes.
     yield from sorted(found, key=_asked_at)
 
@@ -298,6 +301,7 @@ class Ended:
         self._disk = disk
         self._directory = directory
         self._shard = shard
+        self._logged: set[Path] = set()
 
     def add(self, outcome: Outcome) -> None:
         """Keep one, and no more than there may be. A disk that does not take it costs the list an entry."""
@@ -307,7 +311,7 @@ class Ended:
             self._disk.mkdir(self._directory)
             path = path_of(self._directory, self._shard, order)
             self._disk.replace_file(path, [json.dumps(fields).encode()])
-            found = list(files_of(self._disk, self._directory, self._shard))
+            found = list(files_of(self._disk, self._directory, self._shard, self._logged))
             for old, _, _ in found[:-KEPT]:
                 self._disk.unlink(old)
         except OSError as error:
@@ -322,7 +326,7 @@ class Ended:
                 changed=_number(outcome, "changed"),
                 in_flight=_number(outcome, "in_flight"),
             )
-            for _, order, outcome in files_of(self._disk, self._directory, self._shard)
+            for _, order, outcome in files_of(self._disk, self._directory, self._shard, self._logged)
         ]
 
 

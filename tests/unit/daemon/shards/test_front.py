@@ -168,7 +168,7 @@ async def test_a_batch_is_recorded_for_a_shard_out_of_service(tmp_path: Path) ->
         assert not batches.exists()
         answer = await asked(front, "/v1/batch", body=b'{"action": "remove", "reason": "why"}')
         assert "when it is back" in str(json.loads(answer.body)["left_out"])
-        [(_, order, _)] = files_of(Disk(), batches, 1)
+        [(_, order, _)] = files_of(Disk(), batches, 1, set())
         assert (order.batch.id, order.batch.reason) == (shard.batch, "why")
         assert order.batch.by == f"uid:{os.geteuid() + 1}"
         assert order.batch.until == order.batch.at + GRACE
