@@ -1,8 +1,8 @@
 """The shape of a configuration file: rows, blocks and lists of blocks, derived from the settings classes.
 
-A field of a settings class that is made by `setting` is a row, one by `block` a block, one by `many` a
-list of blocks, one by `free` the elements of a block whose names are not known here. In the file a class's
-own rows come first, then inherited rows, then its blocks.
+A field of a settings class that is made by `setting` or `attribute` is a row, one by `block` a block, one by
+`many` a list of blocks, one by `free` the elements of a block whose names are not known here. In the file a
+class's own rows come first, then inherited rows, then its blocks.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import pathlib
 from itertools import groupby
 from typing import Any, TypeVar
 
-from mqcd.config.kinds.fields import Kind
+from mqcd.config.kinds.fields import Kind, Optional
 
 Value = TypeVar("Value")
 
@@ -24,6 +24,10 @@ class Row:
     kind: Kind[Any]
     attribute: str
     """The field of the block's settings class."""
+    default: Any
+    """Tokens not yet replaced."""
+    gloss: str
+    """What it means, with its unit."""
     required: bool = False
 
     @property
@@ -35,6 +39,11 @@ class Row:
     def xml_attribute(self) -> str:
         """The XML attribute that holds the value; "" where the element's text does."""
         return self.name.partition("@")[2]
+
+    @property
+    def default_text(self) -> str:
+        """The default as it would stand in the file; "" where it is empty or must be given."""
+        return "" if self.required or self.default in ("", None, ()) else self.kind.show(self.default)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +86,8 @@ class Many:
     """The element around them; "" where they stand in the block itself."""
     attribute: str
     item: Block
+    default: Any
+    """The items where the element is left out or empty."""
 
 
 Entry = Row | Block | Many
@@ -86,10 +97,16 @@ def setting(default: Value, gloss: str, kind: Kind[Any], *, at: str = "", requir
     """A dataclass field for one value.
 
     `gloss` says in a phrase what it means, `at` where it stands (see `Row.name`) if not in an element of the
-    field's name.
+    field's name. Where the default is None, `-` in the file is none, too.
     """
-    metadata = {"gloss": gloss, "kind": kind, "at": at, "required": required}
+    wanted = Optional(kind) if default is None else kind
+    metadata = {"gloss": gloss, "kind": wanted, "at": at, "required": required}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def attribute(default: Value, gloss: str, kind: Kind[Any], *, required: bool = False) -> Value:
+    """The same for a value that stands in the block's attribute of the field's name."""
+    return setting(default, gloss, kind, at="@", required=required)
 
 
 def block(default: Value, *, within: str = "") -> Value:
@@ -130,8 +147,15 @@ def shape(fills: type[Any], name: str, attribute: str = "") -> Block:
 
 def _row(field: "dataclasses.Field[Any]") -> Row:
     metadata = field.metadata
-    name = metadata["at"] or field.name
-    return Row(name=name, kind=metadata["kind"], attribute=field.name, required=metadata["required"])
+    at = metadata["at"]
+    return Row(
+        name=f"@{field.name}" if at == "@" else at or field.name,
+        kind=metadata["kind"],
+        attribute=field.name,
+        default=field.default,
+        gloss=metadata["gloss"],
+        required=metadata["required"],
+    )
 
 
 def _block(field: "dataclasses.Field[Any]") -> Block | Many:
@@ -139,22 +163,8 @@ def _block(field: "dataclasses.Field[Any]") -> Block | Many:
     if "item" not in metadata:
         return shape(type(field.default), field.name, field.name)
     name = field.name if metadata["at"] is None else metadata["at"]
-    return Many(name=name, attribute=field.name, item=shape(metadata["item"], metadata["name"]))
-
-
-def gloss_of(fills: type[Any], attribute: str) -> str:
-    """What one field of a settings class means; "" for a field that holds a block."""
-    return str(_field(fills, attribute).metadata.get("gloss", ""))
-
-
-def default_of(fills: type[Any], attribute: str) -> Any:
-    """The default of one field of a settings class, tokens not yet replaced."""
-    return _field(fills, attribute).default
-
-
-def _field(fills: type[Any], attribute: str) -> "dataclasses.Field[Any]":
-    [found] = [field for field in dataclasses.fields(fills) if field.name == attribute]
-    return found
+    item = shape(metadata["item"], metadata["name"])
+    return Many(name=name, attribute=field.name, item=item, default=field.default)
 
 
 def join(path: str, name: str) -> str:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mqcd.config import pending
-from mqcd.config.blocks import Block, Given, Many, Row, default_of, join
+from mqcd.config.blocks import Block, Given, Many, Row, join
 from mqcd.config.document import Node
 from mqcd.config.kinds.fields import NONE, BadValue
 from mqcd.config.problems import MOST, Remark
-from mqcd.config.schema import PLACES, ROOT, Place
+from mqcd.config.schema import ROOT, ROWS
 from mqcd.config.settings import Settings
 from mqcd.config.tokens import Tokens
 
@@ -138,8 +138,8 @@ class Reader:
     def _many(self, around: Block, many: Many, node: Node | None, at: At) -> tuple[Any, ...]:
         """The blocks of a list. Left out or empty: the default; `-`: none."""
         items: list[Node | None] = [] if node is None else [*self._items(around, many, node, at)]
-        if not items and around.fills is not None and (node is None or node.text != NONE):
-            items = [None for _ in default_of(around.fills, many.attribute)]
+        if not items and (node is None or node.text != NONE):
+            items = [None for _ in many.default]
         here = (at.into(many.item.name, index + 1) for index in range(len(items)))
         return tuple(self._block(many.item, item, each) for item, each in zip(items, here, strict=True))
 
@@ -236,7 +236,6 @@ class Reader:
 
     def _row(self, block: Block, row: Row, node: Node | None, found: dict[str, Node], at: At) -> Any:
         here = at.into(row.name)
-        place = PLACES[here.bare]
         holder = found.get(row.element) if row.element else node
         if holder is not None and row.element:
             rows = [each for each in block.entries if isinstance(each, Row) and each.element == row.element]
@@ -245,10 +244,10 @@ class Reader:
         text = _text(row, holder)
         if text:
             self.given.add(here.shown)
-            return self._given(place, here, text)
+            return self._given(row, here, text)
         if row.required and node is not None:
             self.error(here, f"must be given: expected {row.kind.expected}")
-        return self._default(place)
+        return self._default(row, here)
 
     def _only_values(self, block: Block, rows: Sequence[Row], holder: Node, at: At) -> None:
         """Remark on what else stands in an element that holds these values."""
@@ -262,32 +261,32 @@ class Reader:
             if child not in listed and not (off and pending.is_known(at.into(child.name).bare)):
                 self._foreign(child, at, lists)
 
-    def _given(self, place: Place, at: At, text: str) -> Any:
+    def _given(self, row: Row, at: At, text: str) -> Any:
         """The value of a text in the file; the default, and an error, if it does not parse."""
         try:
-            value = self._parse(place, text)
+            value = self._parse(row, text)
         except BadValue as error:
             self.error(at, str(error))
-            return self._default(place)
+            return self._default(row, at)
         slip = self._tokens.unknown(text) if _has_paths(value) else None
         if slip is not None:
             known = [f"%{name}%" for name in self._tokens.values]
             self.error(at, f"unknown token {slip}" + _suggest(slip, known))
-        elif value != self._default(place):
+        elif value != self._default(row, at):
             asked = Node(name=at.bare, line=self.line_of(at.shown), attributes={}, text=text, children=())
             self._pending(at, asked)
         return value
 
-    def _default(self, place: Place) -> Any:
-        if place.path not in self._defaults:
-            text = place.default_text
-            self._defaults[place.path] = self._parse(place, text) if text else place.default
-        return self._defaults[place.path]
+    def _default(self, row: Row, at: At) -> Any:
+        if at.bare not in self._defaults:
+            text = row.default_text
+            self._defaults[at.bare] = self._parse(row, text) if text else row.default
+        return self._defaults[at.bare]
 
-    def _parse(self, place: Place, text: str) -> Any:
-        if text == NONE and place.default == "" and not place.row.required:
+    def _parse(self, row: Row, text: str) -> Any:
+        if text == NONE and row.default == "" and not row.required:
             return ""
-        value = place.row.kind.parse(self._tokens.expand(text))
+        value = row.kind.parse(self._tokens.expand(text))
         if isinstance(value, tuple) and _has_paths(value):
             return tuple(map(self._tokens.absolute, value))
         return self._tokens.absolute(value) if _has_paths(value) else value
@@ -321,7 +320,7 @@ def _suggest(name: str, names: Iterable[str], around: str | None = None) -> str:
     if len(name) <= _LONGEST_NAME and (close := difflib.get_close_matches(name.lower(), known, n=1)):
         return f": did you mean {known[close[0]]}?"
     tail = name if attribute else f"/{name}"
-    home = next((home for home in PLACES if around is not None and home.endswith(tail)), None)
+    home = next((home for home in ROWS if around is not None and home.endswith(tail)), None)
     if home:
         return f" here: it belongs at {home}"
     return f": expected one of {', '.join(sorted(effective))}" if effective else ": nothing is expected here"

@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mqcd.config.blocks import Block, Many, Row, default_of, gloss_of, join
+from mqcd.config.blocks import Block, Many, Row, join
 from mqcd.config.schema import ROOT
 from mqcd.config.settings import Settings
 
@@ -60,14 +60,8 @@ def _rows(block: Block, values: Any, at: str) -> Iterator[Shown]:
         yield Shown(path=join(at, given.name), value=given.text, default="", gloss="")
     for entry in block.entries:
         if isinstance(entry, Row):
-            default = default_of(type(values), entry.attribute)
-            unset = dataclasses.MISSING
-            yield Shown(
-                path=join(at, entry.name),
-                value=_text(entry, values),
-                default="" if default in ("", None, ()) or default is unset else entry.kind.show(default),
-                gloss=gloss_of(type(values), entry.attribute),
-            )
+            path, value = join(at, entry.name), _text(entry, values)
+            yield Shown(path=path, value=value, default=entry.default_text, gloss=entry.gloss)
         elif isinstance(entry, Block):
             inner = values if entry.fills is None else getattr(values, entry.attribute)
             yield from _rows(entry, inner, join(at, entry.name))
@@ -82,9 +76,7 @@ def _block(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[st
     rows = [entry for entry in block.entries if isinstance(entry, Row)]
     own = [entry for entry in rows if not entry.element]
     if glosses:
-        yield from (
-            f"{indent}<!-- {entry.name}: {gloss_of(type(values), entry.attribute)} -->" for entry in own
-        )
+        yield from (f"{indent}<!-- {entry.name}: {entry.gloss} -->" for entry in own)
     tag = block.name + "".join(f" {_attribute(entry, values)}" for entry in own)
     inner = list(_inside(block, values, indent + _STEP, glosses))
     if inner:
@@ -100,14 +92,14 @@ def _inside(block: Block, values: Any, indent: str, glosses: bool) -> Iterator[s
     for entry in block.entries:
         if isinstance(entry, Many):
             if entry not in empty:
-                yield from _many(block, entry, values, indent, glosses)
+                yield from _many(entry, values, indent, glosses)
         elif isinstance(entry, Block):
             inner = values if entry.fills is None else getattr(values, entry.attribute)
             yield from _block(entry, inner, indent, glosses)
         elif entry.element and lists.get(entry.element) in (None, *empty):
             rows = [each for each in block.entries if isinstance(each, Row) and each.element == entry.element]
             if glosses:
-                yield f"{indent}<!-- {_named(entry, rows)}{gloss_of(type(values), entry.attribute)} -->"
+                yield f"{indent}<!-- {_named(entry, rows)}{entry.gloss} -->"
                 if entry.element in lists:
                     yield from _example(lists[entry.element], indent, "or ")
             if entry is rows[-1]:
@@ -124,7 +116,7 @@ def _named(row: Row, rows: Sequence[Row]) -> str:
     return f"@{row.xml_attribute}: " if row.xml_attribute and len(rows) > 1 else ""
 
 
-def _many(around: Block, many: Many, values: Any, indent: str, glosses: bool) -> Iterator[str]:
+def _many(many: Many, values: Any, indent: str, glosses: bool) -> Iterator[str]:
     items = getattr(values, many.attribute)
     if not many.name:
         for item in items:
@@ -137,14 +129,11 @@ def _many(around: Block, many: Many, values: Any, indent: str, glosses: bool) ->
     else:
         if glosses:
             yield from _example(many, indent)
-        default = default_of(around.fills, many.attribute) if around.fills else ()
-        yield f"{indent}<{many.name}>-</{many.name}>" if default else f"{indent}<{many.name}/>"
+        yield f"{indent}<{many.name}>-</{many.name}>" if many.default else f"{indent}<{many.name}/>"
 
 
 def _example(many: Many, indent: str, instead: str = "") -> Iterator[str]:
     """What an item of an empty list could say, as one comment."""
-    if many.item.fills is None:
-        return
     inner = [entry for entry in many.item.entries if not isinstance(entry, Row)]
     closed = "" if inner else "/"
     yield f"{indent}<!-- {instead}any number of <{many.item.name}{_blank_attributes(many.item)}{closed}>"
@@ -165,10 +154,10 @@ def _blank_attributes(block: Block) -> str:
 
 def _explained(block: Block, indent: str) -> Iterator[str]:
     for entry in block.entries:
-        if isinstance(entry, Row) and block.fills is not None:
+        if isinstance(entry, Row):
             attribute = f' {entry.xml_attribute}=""' if entry.xml_attribute else ""
             name = f"<{entry.element}{attribute}>" if entry.element else entry.name
-            yield f"{indent}{name}: {gloss_of(block.fills, entry.attribute)}"
+            yield f"{indent}{name}: {entry.gloss}"
 
 
 def _element(rows: Sequence[Row], values: Any) -> str:
@@ -186,6 +175,6 @@ def _attribute(row: Row, values: Any) -> str:
 def _text(row: Row, values: Any) -> str:
     """The text of a value; nothing where the default is empty and so is the value."""
     value = getattr(values, row.attribute)
-    if value in ("", None, ()) and value == default_of(type(values), row.attribute):
+    if value in ("", None, ()) and value == row.default:
         return ""
     return row.kind.show(value)

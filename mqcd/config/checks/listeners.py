@@ -4,7 +4,6 @@ each is a path and a text."""
 import dataclasses
 from collections.abc import Iterator
 
-from mqcd.config.blocks import default_of
 from mqcd.config.kinds.fields import Duration
 from mqcd.config.kinds.overriding import given
 from mqcd.config.settings import (
@@ -81,7 +80,7 @@ def _served(listener: ListenerSettings, at: str, *named: str) -> Iterator[tuple[
 
 def logins_of_listeners(settings: Settings) -> Remarks:
     """Logins that nobody could make."""
-    usual = default_of(ServerSettings, "authtypes")
+    usual = ServerSettings().authtypes
     for index, listener in enumerate(settings.submit.listeners, start=1):
         at, users = f"{_LISTENER}[{index}]", listener.server.users
         if users is None and listener.server.senders:

@@ -56,9 +56,9 @@ class Kind(abc.ABC, Generic[Value]):
     def parse(self, text: str) -> Value:
         """The value of a text, blanks at its ends removed. Raises BadValue."""
 
-    @abc.abstractmethod
     def show(self, value: Value) -> str:
         """A text that parses to this value; the one that a person would write."""
+        return str(value)
 
     def refuse(self, text: str) -> BadValue:
         """The error for a text that does not fit."""
@@ -68,76 +68,69 @@ class Kind(abc.ABC, Generic[Value]):
 WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 # ASCII, or case folding would take the Kelvin sign for a K. 19 digits hold the largest value.
-_FLAGS = re.IGNORECASE | re.ASCII
-_NUMBER = re.compile(r"([0-9]{1,19})([KMG]?)", _FLAGS)
-
-
-def _units(value: int, units: dict[str, int]) -> tuple[int, str]:
-    """The largest unit that divides a value, and how many of it; units from large to small."""
-    for name, factor in units.items():
-        if value and value % factor == 0:
-            return value // factor, name
-    return value, ""
-
-
-def _bounds(kind: Kind[int], least: int, most: int) -> str:
-    """The end of the sentence that says what is expected."""
-    lower = f", at least {kind.show(least)}" if least else ""
-    upper = f", at most {kind.show(most)}" if most < LARGEST else ""
-    return lower + upper
+_NUMBER = re.compile(r"([0-9]{1,19})([KMG]?)", re.IGNORECASE | re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
-class Size(Kind[int]):
+class Bounded(Kind[int]):
+    """A number from `least` to `most`."""
+
+    least: int = 0
+    most: int = LARGEST
+
+    @abc.abstractmethod
+    def read(self, text: str) -> int | None:
+        """The number that a text says, within the bounds or not; None if it says none."""
+
+    def parse(self, text: str) -> int:
+        value = self.read(text)
+        if value is None or not self.least <= value <= self.most:
+            raise self.refuse(text)
+        return value
+
+    @property
+    def bounds(self) -> str:
+        """The end of the sentence that says what is expected."""
+        lower = f", at least {self.show(self.least)}" if self.least else ""
+        upper = f", at most {self.show(self.most)}" if self.most < LARGEST else ""
+        return lower + upper
+
+
+@dataclasses.dataclass(frozen=True)
+class Size(Bounded):
     """Octets."""
 
-    least: int = 0
-    most: int = LARGEST
-
-    @property
-    def word(self) -> str:
-        return "size"
+    word = "size"
 
     @property
     def expected(self) -> str:
-        bounds = _bounds(self, self.least, self.most)
-        return f"a whole number of octets, or of K, M or G (256K is 262144){bounds}"
+        return f"a whole number of octets, or of K, M or G (256K is 262144){self.bounds}"
 
-    def parse(self, text: str) -> int:
-        value = size_of(text)
-        if value is None or not self.least <= value <= self.most:
-            raise self.refuse(text)
-        return value
+    def read(self, text: str) -> int | None:
+        return size_of(text)
 
     def show(self, value: int) -> str:
-        count, unit = _units(value, OCTETS)
-        return f"{count}{unit}"
+        for unit, factor in OCTETS.items():
+            if value and value % factor == 0:
+                return f"{value // factor}{unit}"
+        return str(value)
 
 
 @dataclasses.dataclass(frozen=True)
-class Duration(Kind[int]):
+class Duration(Bounded):
     """Milliseconds."""
 
-    least: int = 0
-    most: int = LARGEST
-
-    @property
-    def word(self) -> str:
-        return "time"
+    word = "time"
 
     @property
     def expected(self) -> str:
-        bounds = _bounds(self, self.least, self.most)
         return (
             "whole numbers of w, d, h, m, s or ms, from large to small (1h30m), or a bare number "
-            f"of milliseconds{bounds}"
+            f"of milliseconds{self.bounds}"
         )
 
-    def parse(self, text: str) -> int:
-        value = duration_of(text)
-        if value is None or not self.least <= value <= self.most:
-            raise self.refuse(text)
-        return value
+    def read(self, text: str) -> int | None:
+        return duration_of(text)
 
     def show(self, value: int) -> str:
         parts = []
@@ -155,15 +148,10 @@ DELAY = Duration(least=1, most=YEAR)
 
 
 @dataclasses.dataclass(frozen=True)
-class Count(Kind[int]):
+class Count(Bounded):
     """A number of things. K, M and G are taken, as Mailismus takes them for some of its counts."""
 
-    least: int = 0
-    most: int = LARGEST
-
-    @property
-    def word(self) -> str:
-        return "number"
+    word = "number"
 
     @property
     def expected(self) -> str:
@@ -171,17 +159,9 @@ class Count(Kind[int]):
             return f"a whole number from {self.least} to {self.most}"
         return f"a whole number, at least {self.least}"
 
-    def parse(self, text: str) -> int:
+    def read(self, text: str) -> int | None:
         form = _NUMBER.fullmatch(text)
-        if form is None:
-            raise self.refuse(text)
-        value = int(form[1]) * OCTETS.get(form[2].upper(), 1)
-        if not self.least <= value <= self.most:
-            raise self.refuse(text)
-        return value
-
-    def show(self, value: int) -> str:
-        return str(value)
+        return int(form[1]) * OCTETS.get(form[2].upper(), 1) if form is not None else None
 
 
 AUTO = "auto"
@@ -191,9 +171,7 @@ AUTO = "auto"
 class AutoCount(Count):
     """A number of things, or 0 for as many as suit the machine."""
 
-    @property
-    def word(self) -> str:
-        return "number or auto"
+    word = "number or auto"
 
     @property
     def expected(self) -> str:
@@ -210,13 +188,8 @@ class AutoCount(Count):
 class RateKind(Kind[Rate]):
     """So many in a time."""
 
-    @property
-    def word(self) -> str:
-        return "rate"
-
-    @property
-    def expected(self) -> str:
-        return "a whole number, at least 1, and the time it is for: 10/s, 500/h, 20/1m30s"
+    word = "rate"
+    expected = "a whole number, at least 1, and the time it is for: 10/s, 500/h, 20/1m30s"
 
     def parse(self, text: str) -> Rate:
         count, slash, time = (part.strip() for part in text.partition("/"))
@@ -238,13 +211,8 @@ class RateKind(Kind[Rate]):
 class Percent(Kind[int]):
     """A share of a whole, 0 to 100."""
 
-    @property
-    def word(self) -> str:
-        return "percentage"
-
-    @property
-    def expected(self) -> str:
-        return "a whole number from 0% to 100%"
+    word = "percentage"
+    expected = "a whole number from 0% to 100%"
 
     def parse(self, text: str) -> int:
         form = re.fullmatch(r"([0-9]{1,3}) ?%?", text)
@@ -260,13 +228,8 @@ class Percent(Kind[int]):
 class Boolean(Kind[bool]):
     """Yes or no."""
 
-    @property
-    def word(self) -> str:
-        return "Y or N"
-
-    @property
-    def expected(self) -> str:
-        return "Y or N (also yes, no, true, false)"
+    word = "Y or N"
+    expected = "Y or N (also yes, no, true, false)"
 
     def parse(self, text: str) -> bool:
         word = WORDS.get(text.lower())
@@ -284,9 +247,7 @@ class Choice(Kind[EnumValue]):
 
     members: type[EnumValue]
 
-    @property
-    def word(self) -> str:
-        return "choice"
+    word = "choice"
 
     @property
     def expected(self) -> str:
@@ -306,13 +267,8 @@ class Choice(Kind[EnumValue]):
 class Line(Kind[str]):
     """Text of one line; runs of blanks and line ends count as one blank. "-" is the empty text."""
 
-    @property
-    def word(self) -> str:
-        return "text"
-
-    @property
-    def expected(self) -> str:
-        return "a line of text without control characters"
+    word = "text"
+    expected = "a line of text without control characters"
 
     def parse(self, text: str) -> str:
         line = " ".join(text.split())
@@ -328,13 +284,8 @@ class Line(Kind[str]):
 class Text(Kind[str]):
     """Text of any number of lines. "-" is the empty text."""
 
-    @property
-    def word(self) -> str:
-        return "text"
-
-    @property
-    def expected(self) -> str:
-        return "text without control characters other than line ends and tabs"
+    word = "text"
+    expected = "text without control characters other than line ends and tabs"
 
     def parse(self, text: str) -> str:
         # A peer may see a line end in each of them, and CR is one where it cannot be seen.
@@ -352,21 +303,13 @@ class Text(Kind[str]):
 class FilePath(Kind[pathlib.Path]):
     """A path; one that is not absolute counts from the directory of the configuration file."""
 
-    @property
-    def word(self) -> str:
-        return "path"
-
-    @property
-    def expected(self) -> str:
-        return "a path, with %DIRVAR%, %DIRCONF%, %DIRLOG%, %DIRTMP% or %SYSNAME% where wanted"
+    word = "path"
+    expected = "a path, with %DIRVAR%, %DIRCONF%, %DIRLOG%, %DIRTMP% or %SYSNAME% where wanted"
 
     def parse(self, text: str) -> pathlib.Path:
         if not text or "\x00" in text:
             raise self.refuse(text)
         return pathlib.Path(text)
-
-    def show(self, value: pathlib.Path) -> str:
-        return str(value)
 
 
 @dataclasses.dataclass(frozen=True)

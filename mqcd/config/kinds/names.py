@@ -24,6 +24,12 @@ def _as(kind: Kind[Value], asked: Kind[Value] | Kind[HostPort] | Kind[HostPatter
         raise asked.refuse(text) from None
 
 
+def _ip(text: str) -> str:
+    """The usual form of an IP address, which may stand in brackets. Raises ValueError."""
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    return str(ipaddress.ip_address(bare))
+
+
 @dataclasses.dataclass(frozen=True)
 class Pattern(Kind[str]):
     """Text that a regular expression describes."""
@@ -45,9 +51,6 @@ class Pattern(Kind[str]):
         if re.fullmatch(self.form, text) is None or not text.isprintable():
             raise self.refuse(text)
         return text
-
-    def show(self, value: str) -> str:
-        return value
 
 
 # Underscores are no part of a host name (RFC 952), yet machines are named with them.
@@ -121,68 +124,42 @@ class SenderList(Listed[str]):
 class Domain(Kind[str]):
     """A mail domain in lower case, international ones as A-labels (RFC 5890), or a literal."""
 
-    @property
-    def word(self) -> str:
-        return "domain"
-
-    @property
-    def expected(self) -> str:
-        return "a domain such as example.com"
+    word = "domain"
+    expected = "a domain such as example.com"
 
     def parse(self, text: str) -> str:
         # Of what cannot be written in ASCII the pattern below says no.
         return _as(HOST_NAME, self, normal_domain(text))
-
-    def show(self, value: str) -> str:
-        return value
 
 
 @dataclasses.dataclass(frozen=True)
 class Host(Kind[str]):
     """A host to bind to or connect to: an IP address without brackets, or a name in lower case."""
 
-    @property
-    def word(self) -> str:
-        return "host"
-
-    @property
-    def expected(self) -> str:
-        return "an IP address or a host name"
+    word = "host"
+    expected = "an IP address or a host name"
 
     def parse(self, text: str) -> str:
-        bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
         try:
-            return str(ipaddress.ip_address(bare))
+            return _ip(text)
         except ValueError:
-            if re.fullmatch(r"[0-9.]+", text) or ":" in text or bare != text:
+            if re.fullmatch(r"[0-9.]+", text) or ":" in text or text.startswith("["):
                 raise self.refuse(text) from None
         return _as(HOST_NAME, self, text).lower()
-
-    def show(self, value: str) -> str:
-        return value
 
 
 @dataclasses.dataclass(frozen=True)
 class Address(Kind[str]):
     """An IP address to bind to, without brackets."""
 
-    @property
-    def word(self) -> str:
-        return "IP address"
-
-    @property
-    def expected(self) -> str:
-        return "an IP address such as 127.0.0.1 or ::1"
+    word = "IP address"
+    expected = "an IP address such as 127.0.0.1 or ::1"
 
     def parse(self, text: str) -> str:
-        bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
         try:
-            return str(ipaddress.ip_address(bare))
+            return _ip(text)
         except ValueError:
             raise self.refuse(text) from None
-
-    def show(self, value: str) -> str:
-        return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,9 +168,7 @@ class Endpoint(Kind[HostPort]):
 
     default_port: int
 
-    @property
-    def word(self) -> str:
-        return "host and port"
+    word = "host and port"
 
     @property
     def expected(self) -> str:
@@ -218,13 +193,8 @@ class Endpoint(Kind[HostPort]):
 class Peers(Kind[HostPattern]):
     """Which peers are meant: a network, or a host name that may carry a prefix length."""
 
-    @property
-    def word(self) -> str:
-        return "address, network or host"
-
-    @property
-    def expected(self) -> str:
-        return "an address, a network such as 192.0.2.0/24, or a host name"
+    word = "address, network or host"
+    expected = "an address, a network such as 192.0.2.0/24, or a host name"
 
     def parse(self, text: str) -> HostPattern:
         address, slash, prefix = text.partition("/")
@@ -251,21 +221,15 @@ class Peers(Kind[HostPattern]):
 class SourceKind(Kind[Source]):
     """An IP address to send from, with its weight: `192.0.2.1` or `192.0.2.1*3`."""
 
-    @property
-    def word(self) -> str:
-        return "address"
-
-    @property
-    def expected(self) -> str:
-        return "an IP address of this machine, with *N behind it for a weight of N"
+    word = "address"
+    expected = "an IP address of this machine, with *N behind it for a weight of N"
 
     def parse(self, text: str) -> Source:
         address, star, weight = (part.strip() for part in text.partition("*"))
         if star and not re.fullmatch("[1-9][0-9]{0,3}", weight):
             raise self.refuse(text)
-        bare = address[1:-1] if address.startswith("[") and address.endswith("]") else address
         try:
-            return Source(address=str(ipaddress.ip_address(bare)), weight=int(weight or 1))
+            return Source(address=_ip(address), weight=int(weight or 1))
         except ValueError:
             raise self.refuse(text) from None
 
@@ -277,13 +241,8 @@ class SourceKind(Kind[Source]):
 class NetworkKind(Kind[Network]):
     """A network; one address is a network of one."""
 
-    @property
-    def word(self) -> str:
-        return "address or network"
-
-    @property
-    def expected(self) -> str:
-        return "an address, or a network such as 192.0.2.0/24"
+    word = "address or network"
+    expected = "an address, or a network such as 192.0.2.0/24"
 
     def parse(self, text: str) -> Network:
         value = Peers().parse(text) if re.fullmatch("[0-9A-Fa-f.:/]+", text) else text
@@ -302,13 +261,8 @@ HIDDEN = "(hidden)"
 class SecretKind(Kind[Secret]):
     """A text that is not shown: `show` returns a mask that only says there is one."""
 
-    @property
-    def word(self) -> str:
-        return "secret"
-
-    @property
-    def expected(self) -> str:
-        return "a text, which is never shown"
+    word = "secret"
+    expected = "a text, which is never shown"
 
     def parse(self, text: str) -> Secret:
         if text == HIDDEN:

@@ -16,7 +16,6 @@ another (announced names, the reports' sender, the number of connections).
 import dataclasses
 
 from mqcd.config.blocks import block, setting
-from mqcd.config.kinds.fields import Optional
 from mqcd.config.kinds.names import HOST_NAME, USER
 from mqcd.config.kinds.values import (
     AuthType,
@@ -161,7 +160,7 @@ class ApplicationSettings:
 
     announcehost: str = setting("%SYSNAME%", "host name that the server announces itself by", HOST_NAME)
     user: str | None = setting(
-        None, "system user that root becomes once the ports are bound; none = no change", Optional(USER)
+        None, "system user that root becomes once the ports are bound; none = no change", USER
     )
 
 

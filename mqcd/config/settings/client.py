@@ -5,8 +5,8 @@
 import dataclasses
 import pathlib
 
-from mqcd.config.blocks import many, setting
-from mqcd.config.kinds.fields import YES_NO, Choice, Count, Duration, FilePath, Line, Listed, Optional
+from mqcd.config.blocks import attribute, many, setting
+from mqcd.config.kinds.fields import YES_NO, Choice, Count, Duration, FilePath, Line, Listed
 from mqcd.config.kinds.names import HOST_NAME, NetworkKind, SecretKind
 from mqcd.config.kinds.values import Mechanism, Network, Secret
 from mqcd.core.units import MINUTE
@@ -16,26 +16,20 @@ from mqcd.core.units import MINUTE
 class AuthSettings:
     """The login at a next hop (SMTP AUTH)."""
 
-    enabled: bool = setting(False, "log in to this next hop", YES_NO, at="@enabled")
-    override: Mechanism | None = setting(
+    enabled: bool = attribute(False, "log in to this next hop", YES_NO)
+    override: Mechanism | None = attribute(
         None,
         "mechanism: plain, login, cram_md5 or external; none = the best that is offered, never external",
-        Optional(Choice(Mechanism)),
-        at="@override",
+        Choice(Mechanism),
     )
-    initrsp: bool = setting(
-        True, "plain and external: send the login with the AUTH command", YES_NO, at="@initrsp"
-    )
-    cleartext: bool = setting(
-        False, "log in without TLS if the relay offers none, by any mechanism", YES_NO, at="@cleartext"
+    initrsp: bool = attribute(True, "plain and external: send the login with the AUTH command", YES_NO)
+    cleartext: bool = attribute(
+        False, "log in without TLS if the relay offers none, by any mechanism", YES_NO
     )
     username: str = setting("", "user name", Line())
     password: Secret = setting(Secret(), "password", SecretKind())
     passwordfile: pathlib.Path | None = setting(
-        None,
-        "file that holds the password, instead of the element's text",
-        Optional(FilePath()),
-        at="password@file",
+        None, "file that holds the password, instead of the element's text", FilePath(), at="password@file"
     )
 
 
@@ -43,25 +37,21 @@ class AuthSettings:
 class SslSettings:
     """TLS with a relay."""
 
-    latent: bool | None = setting(
-        None,
-        "Y: TLS by STARTTLS if offered; N: TLS from the start; none = as for all mail",
-        Optional(YES_NO),
-        at="@latent",
+    latent: bool | None = attribute(
+        None, "Y: TLS by STARTTLS if offered; N: TLS from the start; none = as for all mail", YES_NO
     )
-    mandatory: bool = setting(False, "send nothing without TLS", YES_NO, at="@mandatory")
-    verify: bool | None = setting(
+    mandatory: bool = attribute(False, "send nothing without TLS", YES_NO)
+    verify: bool | None = attribute(
         None,
         "Y: require TLS and a valid certificate that names the relay; N: accept any; "
         "missing = Y if auth is enabled",
-        Optional(YES_NO),
-        at="@verify",
+        YES_NO,
     )
-    certfile: pathlib.Path | None = setting(
-        None, "this server's certificate, with its chain (PEM)", Optional(FilePath()), at="@certfile"
+    certfile: pathlib.Path | None = attribute(
+        None, "this server's certificate, with its chain (PEM)", FilePath()
     )
-    keyfile: pathlib.Path | None = setting(
-        None, "key of that certificate (PEM); none = in certfile", Optional(FilePath()), at="@keyfile"
+    keyfile: pathlib.Path | None = attribute(
+        None, "key of that certificate (PEM); none = in certfile", FilePath()
     )
 
 
@@ -69,37 +59,27 @@ class SslSettings:
 class RemoteNetSettings:
     """How mqcd speaks to the next hops of some networks; what is left out is as for all."""
 
-    ip: tuple[Network, ...] = setting(
-        (),
-        "addresses and networks of the next hops; must be given",
-        Listed(NetworkKind()),
-        at="@ip",
-        required=True,
+    ip: tuple[Network, ...] = attribute(
+        (), "addresses and networks of the next hops; must be given", Listed(NetworkKind()), required=True
     )
     announcehost: str = setting("", "host name in EHLO", HOST_NAME)
     maxpipeline: int | None = setting(
-        None, "commands sent ahead of their replies; 0 or 1 = no pipelining", Optional(Count())
+        None, "commands sent ahead of their replies; 0 or 1 = no pipelining", Count()
     )
-    timeout: int | None = setting(
-        None, "time limit for a connection, as in the client's", Optional(Duration(least=1))
-    )
+    timeout: int | None = setting(None, "time limit for a connection, as in the client's", Duration(least=1))
     mindatarate: int | None = setting(
-        None, "assumed rate that extends the timeout, as in the client's", Optional(Count())
+        None, "assumed rate that extends the timeout, as in the client's", Count()
     )
     ext_chunking: bool | None = setting(
-        None, "send contents by BDAT where it is offered", Optional(YES_NO), at="extCHUNKING"
+        None, "send contents by BDAT where it is offered", YES_NO, at="extCHUNKING"
     )
-    say_helo: bool | None = setting(
-        None, "greet with HELO and never with EHLO", Optional(YES_NO), at="sayHELO"
-    )
-    fallback_helo: bool | None = setting(
-        None, "try HELO when EHLO is refused", Optional(YES_NO), at="fallbackHELO"
-    )
-    send_quit: bool | None = setting(None, "end a connection with QUIT", Optional(YES_NO), at="sendQUIT")
-    wait_quit: bool | None = setting(None, "wait for the reply to QUIT", Optional(YES_NO), at="waitQUIT")
-    anonssl: bool | None = setting(None, "use TLS where it is offered", Optional(YES_NO))
+    say_helo: bool | None = setting(None, "greet with HELO and never with EHLO", YES_NO, at="sayHELO")
+    fallback_helo: bool | None = setting(None, "try HELO when EHLO is refused", YES_NO, at="fallbackHELO")
+    send_quit: bool | None = setting(None, "end a connection with QUIT", YES_NO, at="sendQUIT")
+    wait_quit: bool | None = setting(None, "wait for the reply to QUIT", YES_NO, at="waitQUIT")
+    anonssl: bool | None = setting(None, "use TLS where it is offered", YES_NO)
     tls_mandatory: bool | None = setting(
-        None, "with anonssl: send nothing without TLS", Optional(YES_NO), at="anonssl@mandatory"
+        None, "with anonssl: send nothing without TLS", YES_NO, at="anonssl@mandatory"
     )
 
 
@@ -136,6 +116,6 @@ class ClientSettings:
         False, "with anonssl: send nothing without TLS", YES_NO, at="anonssl@mandatory"
     )
     trust: pathlib.Path | None = setting(
-        None, "trusted certificates (PEM); none = those of the system", Optional(FilePath()), at="trust@file"
+        None, "trusted certificates (PEM); none = those of the system", FilePath(), at="trust@file"
     )
     remotenets: tuple[RemoteNetSettings, ...] = many(RemoteNetSettings, "remotenet")

@@ -4,8 +4,8 @@
 # ruff: noqa: RUF009
 import dataclasses
 
-from mqcd.config.blocks import block, many, setting
-from mqcd.config.kinds.fields import DELAY, YES_NO, Choice, Count, Duration, Line, Listed, Optional, RateKind
+from mqcd.config.blocks import attribute, block, many, setting
+from mqcd.config.kinds.fields import DELAY, YES_NO, Choice, Count, Duration, Line, Listed, RateKind
 from mqcd.config.kinds.names import (
     DOMAIN_PATTERN,
     HEADER,
@@ -29,32 +29,25 @@ from mqcd.core.units import HOUR, SECOND
 class RelaySettings:
     """A next hop that takes mail for some domains, or for all."""
 
-    address: HostPort = setting(
-        HostPort(host="", port=25),
-        "next hop, host[:port]; must be given",
-        Endpoint(25),
-        at="@address",
-        required=True,
+    address: HostPort = attribute(
+        HostPort(host="", port=25), "next hop, host[:port]; must be given", Endpoint(25), required=True
     )
-    destdomains: tuple[str, ...] = setting(
+    destdomains: tuple[str, ...] = attribute(
         (),
         "recipient domains sent here, lower case; none, and no senders = the default relay (one only)",
         Listed(Domain(), separator=","),
-        at="@destdomains",
     )
-    senders: tuple[str, ...] = setting(
+    senders: tuple[str, ...] = attribute(
         (),
         "senders whose mail is sent here, each user@domain or a domain; <> = the null sender",
         Listed(SENDER, separator=","),
-        at="@senders",
     )
-    sendernets: tuple[Network, ...] = setting(
+    sendernets: tuple[Network, ...] = attribute(
         (),
         "client networks whose mail is sent here; with senders, both must match",
         Listed(NetworkKind(), separator=","),
-        at="@sendernets",
     )
-    lmtp: bool = setting(False, "speak LMTP with it (RFC 2033), not SMTP", YES_NO, at="@lmtp")
+    lmtp: bool = attribute(False, "speak LMTP with it (RFC 2033), not SMTP", YES_NO)
     auth: AuthSettings = block(AuthSettings())
     ssl: SslSettings = block(SslSettings())
 
@@ -63,65 +56,51 @@ class RelaySettings:
 class DnsSettings:
     """Which name servers are asked."""
 
-    servers: tuple[HostPort, ...] = setting(
-        (), "name servers, ip[:53]; none = those of the operating system", Listed(Endpoint(53)), at="@servers"
+    servers: tuple[HostPort, ...] = attribute(
+        (), "name servers, ip[:53]; none = those of the operating system", Listed(Endpoint(53))
     )
-    timeout: int = setting(
-        5 * SECOND, "time limit for one query, all servers together", Duration(least=1), at="@timeout"
-    )
+    timeout: int = attribute(5 * SECOND, "time limit for one query, all servers together", Duration(least=1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ZoneMatchSettings:
     """Which mail a zone takes: what fits all that is given here, and one value of each."""
 
-    sender: tuple[str, ...] = setting(
-        (), "senders, each user@domain or a domain; <> = the null sender", Listed(SENDER), at="@sender"
+    sender: tuple[str, ...] = attribute(
+        (), "senders, each user@domain or a domain; <> = the null sender", Listed(SENDER)
     )
-    domain: tuple[str, ...] = setting(
-        (), "recipient domains; *.domain = those below it", Listed(DOMAIN_PATTERN), at="@domain"
+    domain: tuple[str, ...] = attribute(
+        (), "recipient domains; *.domain = those below it", Listed(DOMAIN_PATTERN)
     )
-    listener: tuple[str, ...] = setting((), "names of the accepting listeners", Listed(NAME), at="@listener")
-    header: tuple[str, ...] = setting(
-        (), "header fields of the message, each Name or Name: value", Listed(HEADER), at="@header"
+    listener: tuple[str, ...] = attribute((), "names of the accepting listeners", Listed(NAME))
+    header: tuple[str, ...] = attribute(
+        (), "header fields of the message, each Name or Name: value", Listed(HEADER)
     )
-    user: tuple[str, ...] = setting((), "authenticated users", Listed(LOGIN), at="@user")
+    user: tuple[str, ...] = attribute((), "authenticated users", Listed(LOGIN))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ZoneSettings:
     """An egress zone: where its mail is sent from, and how fast."""
 
-    name: str = setting(
-        "", "name of the zone in logs, metrics and events; must be given", NAME, at="@name", required=True
+    name: str = attribute(
+        "", "name of the zone in logs, metrics and events; must be given", NAME, required=True
     )
-    sources: tuple[Source, ...] = setting(
-        (),
-        "source addresses, each ip or ip*weight; none = the system's choice",
-        Listed(SourceKind()),
-        at="@sources",
+    sources: tuple[Source, ...] = attribute(
+        (), "source addresses, each ip or ip*weight; none = the system's choice", Listed(SourceKind())
     )
-    helo: str = setting("", "host name in EHLO; empty = the client's announcehost", HOST_NAME, at="@helo")
-    rate: Rate | None = setting(
-        None,
-        "most recipients tried in a time, all destinations together; none = no limit",
-        Optional(RateKind()),
-        at="@rate",
+    helo: str = attribute("", "host name in EHLO; empty = the client's announcehost", HOST_NAME)
+    rate: Rate | None = attribute(
+        None, "most recipients tried in a time, all destinations together; none = no limit", RateKind()
     )
-    maxserverconnections: int | None = setting(
-        None,
-        "connections at once to one destination; none = as for all mail",
-        Optional(Count(least=1)),
-        at="@maxserverconnections",
+    maxserverconnections: int | None = attribute(
+        None, "connections at once to one destination; none = as for all mail", Count(least=1)
     )
-    retry_delays: tuple[int, ...] = setting(
-        (), "delays after failed attempts; none = as in the queue", Listed(DELAY), at="@retry_delays"
+    retry_delays: tuple[int, ...] = attribute(
+        (), "delays after failed attempts; none = as in the queue", Listed(DELAY)
     )
-    tls: TlsPolicy | None = setting(
-        None,
-        "TLS with next hops: none, may, encrypt or verify; missing = anonssl",
-        Optional(Choice(TlsPolicy)),
-        at="@tls",
+    tls: TlsPolicy | None = attribute(
+        None, "TLS with next hops: none, may, encrypt or verify; missing = anonssl", Choice(TlsPolicy)
     )
     matches: tuple[ZoneMatchSettings, ...] = many(ZoneMatchSettings, "match", at="")
 
@@ -130,39 +109,28 @@ class ZoneSettings:
 class DestinationSettings:
     """How some next hops are to be treated."""
 
-    match: str = setting(
+    match: str = attribute(
         "",
         "recipient domain, or pattern of the names of MX hosts; must be given",
         DOMAIN_PATTERN,
-        at="@match",
         required=True,
     )
-    rate: Rate | None = setting(
-        None,
-        "most recipients tried there in a time, from one zone; none = no limit",
-        Optional(RateKind()),
-        at="@rate",
+    rate: Rate | None = attribute(
+        None, "most recipients tried there in a time, from one zone; none = no limit", RateKind()
     )
-    maxserverconnections: int | None = setting(
-        None,
-        "connections at once, from one zone; none = as in the zone",
-        Optional(Count(least=1)),
-        at="@maxserverconnections",
+    maxserverconnections: int | None = attribute(
+        None, "connections at once, from one zone; none = as in the zone", Count(least=1)
     )
-    retry_delays: tuple[int, ...] = setting(
-        (), "delays after failed attempts; none = as in the zone", Listed(DELAY), at="@retry_delays"
+    retry_delays: tuple[int, ...] = attribute(
+        (), "delays after failed attempts; none = as in the zone", Listed(DELAY)
     )
-    tls: TlsPolicy | None = setting(
-        None,
-        "TLS: none, may, encrypt or verify; missing = as in the zone",
-        Optional(Choice(TlsPolicy)),
-        at="@tls",
+    tls: TlsPolicy | None = attribute(
+        None, "TLS: none, may, encrypt or verify; missing = as in the zone", Choice(TlsPolicy)
     )
-    probe_interval: int | None = setting(
+    probe_interval: int | None = attribute(
         None,
         "time until the first probe of a dead destination, at most the first retry delay; none = 1m",
-        Optional(Duration(least=1)),
-        at="@probe_interval",
+        Duration(least=1),
     )
 
 
@@ -170,19 +138,11 @@ class DestinationSettings:
 class SenderSettings:
     """How fast mail of some senders goes out."""
 
-    match: str = setting(
-        "",
-        "sender, user@domain or a domain; <> = the null sender; must be given",
-        SENDER,
-        at="@match",
-        required=True,
+    match: str = attribute(
+        "", "sender, user@domain or a domain; <> = the null sender; must be given", SENDER, required=True
     )
-    rate: Rate = setting(
-        Rate(count=1, per=SECOND),
-        "most recipients tried in a time; must be given",
-        RateKind(),
-        at="@rate",
-        required=True,
+    rate: Rate = attribute(
+        Rate(count=1, per=SECOND), "most recipients tried in a time; must be given", RateKind(), required=True
     )
 
 
@@ -190,39 +150,27 @@ class SenderSettings:
 class ReplyRuleSettings:
     """What replies of next hops lead to; of several that fit, the first counts."""
 
-    match: str = setting(
-        "*",
-        "reply, code first, as a shell pattern such as 4?? *too many*; * = any that refuses",
-        Line(),
-        at="@match",
+    match: str = attribute(
+        "*", "reply, code first, as a shell pattern such as 4?? *too many*; * = any that refuses", Line()
     )
     kind: OutcomeClass | None = setting(
-        None, "class of the reply, such as policy; none = any", Optional(Choice(OutcomeClass)), at="@class"
+        None, "class of the reply, such as policy; none = any", Choice(OutcomeClass), at="@class"
     )
-    destination: str = setting(
-        "*", "recipient domain, or pattern of the names of MX hosts", DOMAIN_PATTERN, at="@destination"
-    )
-    action: ReplyAction = setting(
-        ReplyAction.DEFER,
-        "defer, bounce, suspend or slow; must be given",
-        Choice(ReplyAction),
-        at="@action",
-        required=True,
+    destination: str = attribute("*", "recipient domain, or pattern of the names of MX hosts", DOMAIN_PATTERN)
+    action: ReplyAction = attribute(
+        ReplyAction.DEFER, "defer, bounce, suspend or slow; must be given", Choice(ReplyAction), required=True
     )
     span: int | None = setting(
         None,
         "how long a destination is suspended or slowed down; must be given for these",
-        Optional(Duration(least=1)),
+        Duration(least=1),
         at="@for",
     )
-    rate: Rate | None = setting(
-        None, "slow: most recipients tried there in a time; none = no limit", Optional(RateKind()), at="@rate"
+    rate: Rate | None = attribute(
+        None, "slow: most recipients tried there in a time; none = no limit", RateKind()
     )
-    maxserverconnections: int | None = setting(
-        None,
-        "slow: connections at once; none = 1, with a rate as many as before",
-        Optional(Count(least=1)),
-        at="@maxserverconnections",
+    maxserverconnections: int | None = attribute(
+        None, "slow: connections at once; none = 1, with a rate as many as before", Count(least=1)
     )
 
 

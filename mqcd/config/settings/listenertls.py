@@ -5,35 +5,30 @@
 import dataclasses
 import pathlib
 
-from mqcd.config.blocks import setting
-from mqcd.config.kinds.fields import YES_NO, FilePath, Listed, Optional
+from mqcd.config.blocks import attribute
+from mqcd.config.kinds.fields import YES_NO, FilePath, Listed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ListenerSslSettings:
     """TLS with the clients of one listener."""
 
-    latent: bool | None = setting(
+    latent: bool | None = attribute(
         None,
         "Y: clients turn to TLS by STARTTLS; N: TLS from the first octet; must be given with certfile",
-        Optional(YES_NO),
-        at="@latent",
+        YES_NO,
     )
-    mandatory: bool = setting(
-        False, "before TLS take only EHLO, NOOP, STARTTLS and QUIT", YES_NO, at="@mandatory"
-    )
-    certfile: tuple[pathlib.Path, ...] = setting(
+    mandatory: bool = attribute(False, "before TLS take only EHLO, NOOP, STARTTLS and QUIT", YES_NO)
+    certfile: tuple[pathlib.Path, ...] = attribute(
         (),
         "certificates, each with its chain (PEM); by SNI, else the first; none = no TLS",
         Listed(FilePath()),
-        at="@certfile",
     )
-    keyfile: tuple[pathlib.Path, ...] = setting(
-        (), "their keys, in the same order (PEM); none = in certfile", Listed(FilePath()), at="@keyfile"
+    keyfile: tuple[pathlib.Path, ...] = attribute(
+        (), "their keys, in the same order (PEM); none = in certfile", Listed(FilePath())
     )
-    trust: pathlib.Path | None = setting(
+    trust: pathlib.Path | None = attribute(
         None,
         "ask clients for certificates (external) that these have signed (PEM); none = do not ask",
-        Optional(FilePath()),
-        at="@trust",
+        FilePath(),
     )

@@ -5,8 +5,8 @@
 import dataclasses
 import pathlib
 
-from mqcd.config.blocks import setting
-from mqcd.config.kinds.fields import Choice, FilePath, Optional, Size
+from mqcd.config.blocks import attribute, setting
+from mqcd.config.kinds.fields import Choice, FilePath, Size
 from mqcd.config.kinds.values import LogFormat, LogLevel, Rotation
 
 
@@ -17,7 +17,7 @@ class AuditSettings:
     audit: pathlib.Path | None = setting(
         None,
         "audit log: a line for each delivered (deliver) or failed (report) recipient; none = no log",
-        Optional(FilePath()),
+        FilePath(),
     )
     audit_rot: Rotation = setting(
         Rotation.NEVER,
@@ -34,12 +34,7 @@ class AuditSettings:
 class LogSettings:
     """The log on standard error."""
 
-    format: LogFormat = setting(
-        LogFormat.LOGFMT, "format of a line: logfmt or json", Choice(LogFormat), at="@format"
-    )
-    level: LogLevel = setting(
-        LogLevel.INFO,
-        "lowest level that is logged: debug, info, warning or error",
-        Choice(LogLevel),
-        at="@level",
+    format: LogFormat = attribute(LogFormat.LOGFMT, "format of a line: logfmt or json", Choice(LogFormat))
+    level: LogLevel = attribute(
+        LogLevel.INFO, "lowest level that is logged: debug, info, warning or error", Choice(LogLevel)
     )

@@ -5,8 +5,8 @@
 import dataclasses
 import pathlib
 
-from mqcd.config.blocks import block, many, setting
-from mqcd.config.kinds.fields import PORT, YES_NO, Choice, Count, Duration, FilePath, Listed, Optional, Size
+from mqcd.config.blocks import attribute, block, many, setting
+from mqcd.config.kinds.fields import PORT, YES_NO, Choice, Count, Duration, FilePath, Listed, Size
 from mqcd.config.kinds.names import GROUP, HOST_NAME, NAME, QUOTA_MATCH, URL, Address
 from mqcd.config.settings.logs import LogSettings
 from mqcd.core.events import Verb
@@ -27,7 +27,7 @@ class EventsSettings:
     hashkey: pathlib.Path | None = setting(
         None,
         "file with the key that hashes addresses; none = addresses in clear",
-        Optional(FilePath()),
+        FilePath(),
         at="hashkey@file",
     )
 
@@ -36,11 +36,10 @@ class EventsSettings:
 class MetricsSettings:
     """How detailed /metrics is."""
 
-    sites: int = setting(
+    sites: int = attribute(
         50,
         "how many of the busiest destinations have their own figures, at most 1000; others count together",
         Count(most=1000),
-        at="@sites",
     )
 
 
@@ -57,49 +56,34 @@ class AdviceSettings:
 class ControlSettings:
     """The socket over which commands reach the running server."""
 
-    path: pathlib.Path = setting(
-        pathlib.Path("%DIRVAR%/control.sock"), "path of the socket", FilePath(), at="@path"
+    path: pathlib.Path = attribute(pathlib.Path("%DIRVAR%/control.sock"), "path of the socket", FilePath())
+    batches: pathlib.Path = attribute(
+        pathlib.Path("%DIRVAR%/batches"), "directory of the operators' actions that are under way", FilePath()
     )
-    batches: pathlib.Path = setting(
-        pathlib.Path("%DIRVAR%/batches"),
-        "directory of the operators' actions that are under way",
-        FilePath(),
-        at="@batches",
+    rules: pathlib.Path | None = attribute(
+        None, "file of the standing rules; none = rules/rules.json in the queue's", FilePath()
     )
-    rules: pathlib.Path | None = setting(
-        None,
-        "file of the standing rules; none = rules/rules.json in the queue's",
-        Optional(FilePath()),
-        at="@rules",
-    )
-    group: str | None = setting(
-        None, "group that may use it besides the server's user", Optional(GROUP), at="@group"
-    )
+    group: str | None = attribute(None, "group that may use it besides the server's user", GROUP)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class PageSettings:
     """The page for people and the HTTP API, served by a process of their own."""
 
-    enabled: bool = setting(
-        False,
-        "Y: the server runs it; not given: where anything else of the block is",
-        YES_NO,
-        at="@enabled",
+    enabled: bool = attribute(
+        False, "Y: the server runs it; not given: where anything else of the block is", YES_NO
     )
-    interface: str = setting("127.0.0.1", "IP address of the page", Address(), at="@interface")
-    port: int = setting(9126, "TCP port of the page; 0 = any free one", PORT, at="@port")
-    certfile: pathlib.Path | None = setting(
-        None, "certificate with its chain (PEM); none = no TLS", Optional(FilePath()), at="@certfile"
+    interface: str = attribute("127.0.0.1", "IP address of the page", Address())
+    port: int = attribute(9126, "TCP port of the page; 0 = any free one", PORT)
+    certfile: pathlib.Path | None = attribute(
+        None, "certificate with its chain (PEM); none = no TLS", FilePath()
     )
-    keyfile: pathlib.Path | None = setting(
-        None, "its key (PEM); none = in certfile", Optional(FilePath()), at="@keyfile"
+    keyfile: pathlib.Path | None = attribute(None, "its key (PEM); none = in certfile", FilePath())
+    tokens: pathlib.Path = attribute(
+        pathlib.Path("%DIRVAR%/tokens"), "file of the tokens (`mqcd token`)", FilePath()
     )
-    tokens: pathlib.Path = setting(
-        pathlib.Path("%DIRVAR%/tokens"), "file of the tokens (`mqcd token`)", FilePath(), at="@tokens"
-    )
-    open: bool = setting(
-        False, "Y: on a loopback address anybody may do everything, without a token", YES_NO, at="@open"
+    open: bool = attribute(
+        False, "Y: on a loopback address anybody may do everything, without a token", YES_NO
     )
 
 
@@ -107,38 +91,21 @@ class PageSettings:
 class WebhookSettings:
     """A URL that events of the log are sent to."""
 
-    name: str = setting(
-        "",
-        "name of the webhook in requests and log; must be given",
-        NAME,
-        at="@name",
-        required=True,
+    name: str = attribute("", "name of the webhook in requests and log; must be given", NAME, required=True)
+    url: str = attribute("", "where its requests go; must be given", URL, required=True)
+    secretfile: pathlib.Path | None = attribute(
+        None, "file with the secrets that requests are signed with, one a line; none = not signed", FilePath()
     )
-    url: str = setting("", "where its requests go; must be given", URL, at="@url", required=True)
-    secretfile: pathlib.Path | None = setting(
-        None,
-        "file with the secrets that requests are signed with, one a line; none = not signed",
-        Optional(FilePath()),
-        at="@secretfile",
+    events: tuple[Verb, ...] = attribute(
+        (), "verbs of the events that are sent; none = all", Listed(Choice(Verb))
     )
-    events: tuple[Verb, ...] = setting(
-        (), "verbs of the events that are sent; none = all", Listed(Choice(Verb)), at="@events"
+    tenants: tuple[str, ...] = attribute((), "tenants whose events are sent; none = all", Listed(QUOTA_MATCH))
+    most: int = attribute(500, "events of one request; 1 to 10000", Count(least=1, most=10_000))
+    timeout: int = attribute(
+        10 * SECOND, "how long a reply is waited for; 1s to 10m", Duration(least=SECOND, most=10 * MINUTE)
     )
-    tenants: tuple[str, ...] = setting(
-        (), "tenants whose events are sent; none = all", Listed(QUOTA_MATCH), at="@tenants"
-    )
-    most: int = setting(500, "events of one request; 1 to 10000", Count(least=1, most=10_000), at="@most")
-    timeout: int = setting(
-        10 * SECOND,
-        "how long a reply is waited for; 1s to 10m",
-        Duration(least=SECOND, most=10 * MINUTE),
-        at="@timeout",
-    )
-    from_start: bool = setting(
-        False,
-        "Y: a new webhook begins with the oldest event there is, not with the next one",
-        YES_NO,
-        at="@from_start",
+    from_start: bool = attribute(
+        False, "Y: a new webhook begins with the oldest event there is, not with the next one", YES_NO
     )
 
 
@@ -146,13 +113,12 @@ class WebhookSettings:
 class TracesSettings:
     """Traces of messages for OpenTelemetry, made of the event log."""
 
-    endpoint: str | None = setting(
+    endpoint: str | None = attribute(
         None,
         "URL of a collector of OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; none = no traces",
-        Optional(URL),
-        at="@endpoint",
+        URL,
     )
-    most: int = setting(500, "events of one request; 1 to 10000", Count(least=1, most=10_000), at="@most")
+    most: int = attribute(500, "events of one request; 1 to 10000", Count(least=1, most=10_000))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,8 +136,8 @@ class FeedsSettings:
 class OpsSettings:
     """Operation: metrics, health, log, events."""
 
-    interface: str = setting("127.0.0.1", "IP address of the HTTP listener", Address(), at="@interface")
-    port: int = setting(9125, "TCP port of the HTTP listener; 0 = any free one", PORT, at="@port")
+    interface: str = attribute("127.0.0.1", "IP address of the HTTP listener", Address())
+    port: int = attribute(9125, "TCP port of the HTTP listener; 0 = any free one", PORT)
     hosts: tuple[str, ...] = setting(
         (), "accepted names in Host, besides addresses, localhost and this server's own", Listed(HOST_NAME)
     )

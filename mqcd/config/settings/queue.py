@@ -5,7 +5,7 @@
 import dataclasses
 import pathlib
 
-from mqcd.config.blocks import Given, block, free, many, setting
+from mqcd.config.blocks import Given, attribute, block, free, many, setting
 from mqcd.config.kinds.fields import (
     DELAY,
     YES_NO,
@@ -16,7 +16,6 @@ from mqcd.config.kinds.fields import (
     FilePath,
     Line,
     Listed,
-    Optional,
     Percent,
     Size,
 )
@@ -90,40 +89,32 @@ class JournalSettings:
 class ShardSettings:
     """Where one shard lies. The first is shard 0: the queue's own roots, unless these are given here."""
 
-    rootpath: pathlib.Path | None = setting(
-        None,
-        "directory of its journal, manifest and clusters; none = in the queue's",
-        Optional(FilePath()),
-        at="@rootpath",
+    rootpath: pathlib.Path | None = attribute(
+        None, "directory of its journal, manifest and clusters; none = in the queue's", FilePath()
     )
-    spool: pathlib.Path | None = setting(
-        None, "directory of its silos; none = in the spool's", Optional(FilePath()), at="@spool"
-    )
+    spool: pathlib.Path | None = attribute(None, "directory of its silos; none = in the spool's", FilePath())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class HeldDomainSettings:
     """A domain whose mail is held instead of being retried."""
 
-    name: str = setting(
+    name: str = attribute(
         "",
         "recipient domain; *.domain = those below it, * = all; the closest counts; must be given",
         DOMAIN_PATTERN,
-        at="@name",
         required=True,
     )
-    mode: HoldMode = setting(
+    mode: HoldMode = attribute(
         HoldMode.HOLD,
         "hold = until an operator releases it; etrn = after a try that reached no host, until ETRN or a"
         " probe that succeeds; atrn = until a user collects it by ATRN",
         Choice(HoldMode),
-        at="@mode",
     )
-    user: tuple[str, ...] = setting(
+    user: tuple[str, ...] = attribute(
         (),
         "users that may ask for its mail by ETRN or ATRN; none = any client for etrn, nobody for atrn",
         Listed(LOGIN),
-        at="@user",
     )
 
 

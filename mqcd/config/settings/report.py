@@ -4,7 +4,7 @@
 import dataclasses
 
 from mqcd.config.blocks import setting
-from mqcd.config.kinds.fields import YES_NO, Count, Duration, Line, Listed, Optional, Size, Text
+from mqcd.config.kinds.fields import YES_NO, Count, Duration, Line, Listed, Size, Text
 from mqcd.config.kinds.names import HOST_NAME, MAIL_ADDRESS, REDIRECT
 from mqcd.config.settings.logs import AuditSettings
 from mqcd.core.units import HOUR, KIB
@@ -20,7 +20,7 @@ class ReportSettings(AuditSettings):
     ndr_recip_redirect: str | None = setting(
         None,
         "address that gets the reports instead of the sender; . = no address; none = the sender",
-        Optional(REDIRECT),
+        REDIRECT,
     )
     ndr_recips_additional: tuple[str, ...] = setting(
         (), "addresses that get each report as well", Listed(MAIL_ADDRESS)

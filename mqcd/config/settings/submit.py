@@ -5,7 +5,7 @@
 import dataclasses
 import pathlib
 
-from mqcd.config.blocks import block, many, setting
+from mqcd.config.blocks import attribute, block, many, setting
 from mqcd.config.kinds.fields import (
     PORT,
     YES_NO,
@@ -15,7 +15,6 @@ from mqcd.config.kinds.fields import (
     FilePath,
     Line,
     Listed,
-    Optional,
     RateKind,
     Size,
 )
@@ -59,18 +58,13 @@ _MOST_DELAY = MINUTE
 class SenderRightSettings:
     """Which senders some users may send with."""
 
-    user: tuple[str, ...] = setting(
-        (),
-        "users that have logged in, * = each; must be given",
-        Listed(LOGIN, least=1),
-        at="@user",
-        required=True,
+    user: tuple[str, ...] = attribute(
+        (), "users that have logged in, * = each; must be given", Listed(LOGIN, least=1), required=True
     )
-    addresses: tuple[str, ...] = setting(
+    addresses: tuple[str, ...] = attribute(
         (),
         "senders that they may use, each user@domain or a domain, * = any; must be given",
         Listed(SENDER_RIGHT, least=1),
-        at="@addresses",
         required=True,
     )
 
@@ -79,39 +73,29 @@ class SenderRightSettings:
 class QuotaSettings:
     """How much mail one client, network, user or tenant may send."""
 
-    by: QuotaBy = setting(
+    by: QuotaBy = attribute(
         QuotaBy.CLIENT,
         "who is counted: client, network, user or tenant; must be given",
         Choice(QuotaBy),
-        at="@by",
         required=True,
     )
-    match: tuple[str, ...] = setting(
+    match: tuple[str, ...] = attribute(
         (),
         "which of them: addresses and networks, or names (shell patterns) of users or tenants; none = each",
         Listed(QUOTA_MATCH),
-        at="@match",
     )
-    messages: Rate | None = setting(
-        None, "messages in a time; none = no limit", Optional(RateKind()), at="@messages"
-    )
-    recipients: Rate | None = setting(
-        None, "recipients in a time; none = no limit", Optional(RateKind()), at="@recipients"
-    )
-    octets: Rate | None = setting(
-        None, "octets in a time, such as 1G/d; none = no limit", Optional(RateKind()), at="@octets"
-    )
-    sessions: int = setting(
-        0, "sessions at once that have begun a message; 0 = no limit", Count(), at="@sessions"
-    )
+    messages: Rate | None = attribute(None, "messages in a time; none = no limit", RateKind())
+    recipients: Rate | None = attribute(None, "recipients in a time; none = no limit", RateKind())
+    octets: Rate | None = attribute(None, "octets in a time, such as 1G/d; none = no limit", RateKind())
+    sessions: int = attribute(0, "sessions at once that have begun a message; 0 = no limit", Count())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class PrioritySettings:
     """Which priority some users may give to their mail."""
 
-    user: tuple[str, ...] = setting(
-        (), "users that have logged in; must be given", Listed(LOGIN, least=1), at="@user", required=True
+    user: tuple[str, ...] = attribute(
+        (), "users that have logged in; must be given", Listed(LOGIN, least=1), required=True
     )
     most: int = setting(
         0, "their highest priority, 0 to 9; must be given", Count(most=9), at="@max", required=True
@@ -213,7 +197,7 @@ class PeerSettings:
     blacklist: pathlib.Path | None = setting(
         None,
         "file of clients and senders that are refused; none = no such file",
-        Optional(FilePath()),
+        FilePath(),
         at="blacklist@file",
     )
     blacklist_enabled: bool = setting(True, "go by that file", YES_NO, at="blacklist@enabled")
@@ -239,10 +223,7 @@ class PeerSettings:
         at="filter@class",
     )
     filter_options: tuple[str, ...] = setting(
-        (),
-        "options of that filter, each name=value; none = its defaults",
-        Listed(FILTER_OPTION),
-        at="filter",
+        (), "options of that filter, each name=value; none = its defaults", Listed(FILTER_OPTION), at="filter"
     )
     authtypes: tuple[AuthType, ...] = setting(
         (AuthType.PLAIN, AuthType.LOGIN, AuthType.SCRAM_SHA_256, AuthType.SCRAM_SHA_256_PLUS),
@@ -283,12 +264,8 @@ class PeerSettings:
 class NetworkSettings:
     """How a listener serves the clients of some networks; what is left out is as for all clients."""
 
-    ip: tuple[HostPattern, ...] = setting(
-        (),
-        "the clients: addresses, networks, host names; must be given",
-        Listed(Peers()),
-        at="@ip",
-        required=True,
+    ip: tuple[HostPattern, ...] = attribute(
+        (), "the clients: addresses, networks, host names; must be given", Listed(Peers()), required=True
     )
 
 
@@ -320,7 +297,7 @@ class ServerSettings(PeerSettings):
     users: pathlib.Path | None = setting(
         None,
         "file of the users that may log in (mqcd user); none = nobody logs in by password",
-        Optional(FilePath()),
+        FilePath(),
         at="users@file",
     )
     senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
@@ -343,7 +320,7 @@ class ServerSettings(PeerSettings):
     ext_futurerelease: bool | None = setting(
         None,
         "offer FUTURERELEASE, mail that is sent later (RFC 4865); none = as submission",
-        Optional(YES_NO),
+        YES_NO,
         at="extFUTURERELEASE",
     )
     hold_max: int = setting(
@@ -355,7 +332,7 @@ class ServerSettings(PeerSettings):
     ext_mt_priority: bool | None = setting(
         None,
         "offer MT-PRIORITY, mail that goes before other mail (RFC 6710); none = as submission",
-        Optional(YES_NO),
+        YES_NO,
         at="extMT-PRIORITY",
     )
     priority_max: int = setting(
@@ -378,19 +355,17 @@ class ServerSettings(PeerSettings):
 class ListenerSettings:
     """One listener: its address, and how its server behaves."""
 
-    name: str = setting("SMTP", "name of the listener in logs, metrics and events", NAME, at="@name")
-    interface: str = setting(
+    name: str = attribute("SMTP", "name of the listener in logs, metrics and events", NAME)
+    interface: str = attribute(
         "127.0.0.1",
         "IP address to bind, 0.0.0.0 = all of IPv4, :: = all of both; missing = loopback, with a warning",
         Host(),
-        at="@interface",
     )
-    port: int = setting(25, "TCP port; 0 = any free one", PORT, at="@port")
-    protocol: ListenerProtocol = setting(
+    port: int = attribute(25, "TCP port; 0 = any free one", PORT)
+    protocol: ListenerProtocol = attribute(
         ListenerProtocol.SMTP,
         "smtp; lmtp: a reply for each recipient (RFC 2033); odmr: users collect mail by ATRN (RFC 2645)",
         Choice(ListenerProtocol),
-        at="@protocol",
     )
     proxies: tuple[Network, ...] = setting(
         (),
@@ -422,10 +397,7 @@ class LocalSettings:
         at="filter@class",
     )
     filter_options: tuple[str, ...] = setting(
-        (),
-        "options of that filter, each name=value; none = its defaults",
-        Listed(FILTER_OPTION),
-        at="filter",
+        (), "options of that filter, each name=value; none = its defaults", Listed(FILTER_OPTION), at="filter"
     )
     senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
 

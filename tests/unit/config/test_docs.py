@@ -5,22 +5,23 @@ import pathlib
 import re
 
 from mqcd.config.pending import NO_EFFECT, NOT_YET_RESTRICTING
-from mqcd.config.schema import PLACES, Place
+from mqcd.config.schema import ROWS
 
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "configuration.md"
 HEAD = ["| setting | meaning | kind | default |", "|---|---|---|---|"]
 
 
-def block_of(place: Place) -> str:
+def block_of(path: str) -> str:
     """The path of the block that a row stands in."""
-    return place.path.removesuffix(place.row.name).rstrip("/")
+    return path.removesuffix(ROWS[path].name).rstrip("/")
 
 
-def described(place: Place) -> str:
+def described(path: str) -> str:
     """The table row of one setting."""
-    default = f"`{place.default_text}`" if place.default_text else "none"
-    cells = [f"`{place.row.name}`", place.gloss, place.row.kind.word, default]
-    if place.row.required:
+    row = ROWS[path]
+    default = f"`{row.default_text}`" if row.default_text else "none"
+    cells = [f"`{row.name}`", row.gloss, row.kind.word, default]
+    if row.required:
         cells[-1] = "must be given"
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
@@ -39,8 +40,8 @@ def table_of(text: str) -> list[str]:
 
 def test_every_setting_is_in_the_document_as_the_code_has_it() -> None:
     expected = {
-        block: HEAD + [described(place) for place in rows]
-        for block, rows in itertools.groupby(PLACES.values(), key=block_of)
+        block: HEAD + [described(path) for path in paths]
+        for block, paths in itertools.groupby(ROWS, key=block_of)
     }
     assert sections() == expected
 
