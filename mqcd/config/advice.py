@@ -15,8 +15,8 @@ import errno
 import hashlib
 import pathlib
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 from xml.sax.saxutils import quoteattr
@@ -26,6 +26,7 @@ from mqcd.config.kinds.fields import DELAY, BadValue, Count, Listed, RateKind
 from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.settings import Rate
 from mqcd.core.address import check_address, normal_domain, split_address
+from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.smtp.reply import Reply
@@ -208,16 +209,14 @@ class _Reading:
     def take(self, tag: Tag) -> None:
         if tag.depth == 0:
             self._root(tag)
-        elif tag.depth == 1 and tag.name == "suppress":
-            values = self._values(tag, _SUPPRESSION)
-            if values is not None:
-                self._suppressions[comparable(values["recipient"])] = Suppression(**values)
-        elif tag.depth == 1 and tag.name == "shape":
-            values = self._values(tag, _SHAPING)
-            if values is not None:
-                self._shapings.append(Shaping(**values))
-        else:
+        elif tag.depth > 1 or (kind := _KINDS.get(tag.name)) is None:
             self.wrong(tag.line, tag.name, "unknown here: expected suppress or shape inside advice")
+        elif (values := self._values(tag, kind)) is not None:
+            piece = kind(**values)
+            if isinstance(piece, Suppression):
+                self._suppressions[comparable(piece.recipient)] = piece
+            else:
+                self._shapings.append(piece)
 
     def _root(self, tag: Tag) -> None:
         if tag.name != "advice":
@@ -231,21 +230,19 @@ class _Reading:
             except ValueError as error:
                 self.wrong(tag.line, "advice@made", str(error))
 
-    def _values(self, tag: Tag, kind: _Kind) -> dict[str, Any] | None:
+    def _values(self, tag: Tag, kind: type[Piece]) -> dict[str, Any] | None:
         values: dict[str, Any] = {}
         before = len(self.errors)
         for name, text in tag.attributes.items():
-            parse = kind.parse.get(name)
-            if parse is None:
-                self.wrong(tag.line, f"{tag.name}@{name}", f"unknown: expected {', '.join(kind.parse)}")
+            if name not in _NAMES[kind]:
+                self.wrong(tag.line, f"{tag.name}@{name}", f"unknown: expected {', '.join(_NAMES[kind])}")
                 continue
             try:
-                values[name] = parse(_line(text))
+                values[name] = _ATTRIBUTES[name][0](_line(text))
             except (ValueError, BadValue, DecodeError) as error:
                 self.wrong(tag.line, f"{tag.name}@{name}", str(error))
-        given = tag.attributes
-        for name in kind.required:
-            if name not in given:
+        for name in _REQUIRED[kind]:
+            if name not in tag.attributes:
                 self.wrong(tag.line, f"{tag.name}@{name}", "is missing")
         return values if len(self.errors) == before else None
 
@@ -284,37 +281,33 @@ def _recipient(text: str) -> str:
     return check_address(text) if "@" in text else _name(text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What an element's attributes are."""
-
-    parse: Mapping[str, Callable[[str], Any]]
-    required: tuple[str, ...]
-
-
-_OF_ALL: dict[str, Callable[[str], Any]] = {
-    "id": _name,
-    "reason": _text,
-    "evidence": _text,
-    "saves": _SAVES.parse,
-    "since": _time,
-    "until": _time,
+_ATTRIBUTES: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    "id": (_name, str),
+    "recipient": (_recipient, str),
+    "status": (_text, str),
+    "reply": (_text, str),
+    "site": (_text, str),
+    "match": (_name, str),
+    "rate": (_RATE.parse, _RATE.show),
+    "maxserverconnections": (_CONNECTIONS.parse, _CONNECTIONS.show),
+    "retry_delays": (_DELAYS.parse, _DELAYS.show),
+    "reason": (_text, str),
+    "evidence": (_text, str),
+    "saves": (_SAVES.parse, _SAVES.show),
+    "since": (_time, format_time),
+    "until": (_time, format_time),
 }
-_SUPPRESSION = _Kind(
-    {"id": _name, "recipient": _recipient, "status": _text, "reply": _text, "site": _text} | _OF_ALL,
-    ("id", "recipient", "reason", "since", "until"),
-)
-_SHAPING = _Kind(
-    {
-        "id": _name,
-        "match": _name,
-        "rate": _RATE.parse,
-        "maxserverconnections": _CONNECTIONS.parse,
-        "retry_delays": _DELAYS.parse,
-    }
-    | _OF_ALL,
-    ("id", "match", "reason", "since", "until"),
-)
+"""How each is read and written, in the order that a person wants: what it is about, why, and how long."""
+_KINDS: Mapping[str, type[Suppression] | type[Shaping]] = {"suppress": Suppression, "shape": Shaping}
+"""By the name of the element."""
+_NAMES: Mapping[type[Piece], Sequence[str]] = {
+    kind: [name for name in _ATTRIBUTES if name in kind.__dataclass_fields__] for kind in _KINDS.values()
+}
+"""The attributes of each kind's element, in their order."""
+_REQUIRED: Mapping[type[Piece], Sequence[str]] = {
+    kind: [each.name for each in fields(kind) if each.default is MISSING] for kind in _KINDS.values()
+}
+"""Those of them that must be given."""
 
 # ---------------------------------------------------------------- writing
 
@@ -322,45 +315,19 @@ _SHAPING = _Kind(
 def document(advice: Advice) -> Iterator[bytes]:
     """The octets of a file, a piece at a time."""
     yield f"<advice version={quoteattr(VERSION)} made={quoteattr(format_time(advice.made))}>\n".encode()
-    for shaping in advice.shapings:
-        yield _element("shape", shaping)
-    for suppression in advice.suppressions.values():
-        yield _element("suppress", suppression)
+    for piece in advice.pieces():
+        name = "shape" if isinstance(piece, Shaping) else "suppress"
+        parts = [f"{each}={quoteattr(text)}" for each, text in attributes(piece).items()]
+        yield f"  <{name} {' '.join(parts)}/>\n".encode()
     yield b"</advice>\n"
-
-
-_SHOW: dict[str, Callable[[Any], str]] = {
-    "saves": _SAVES.show,
-    "since": format_time,
-    "until": format_time,
-    "rate": _RATE.show,
-    "maxserverconnections": _CONNECTIONS.show,
-    "retry_delays": _DELAYS.show,
-}
 
 
 def attributes(piece: Piece) -> dict[str, str]:
     """A piece as a file has it; what says nothing is left out."""
     found: dict[str, str] = {}
-    for each in _order(type(piece)):
-        value = getattr(piece, each)
-        if value or each == "reason":
-            found[each] = _plain(_SHOW.get(each, str)(value))
+    for name in _NAMES[type(piece)]:
+        value = getattr(piece, name)
+        if value or name == "reason":
+            # XML 1.0 has no place for most control characters, however they are escaped.
+            found[name] = printable(_ATTRIBUTES[name][1](value))
     return found
-
-
-def _element(name: str, piece: Piece) -> bytes:
-    parts = [f"{each}={quoteattr(text)}" for each, text in attributes(piece).items()]
-    return f"  <{name} {' '.join(parts)}/>\n".encode()
-
-
-def _order(kind: type[Piece]) -> list[str]:
-    """Attributes in the order that a person wants: what it is about, then why, then how long."""
-    names = [each.name for each in fields(kind)]
-    own = [name for name in names if name not in _OF_ALL]
-    return ["id", *own, "reason", "evidence", "saves", "since", "until"]
-
-
-def _plain(text: str) -> str:
-    """XML 1.0 has no place for most control characters, however they are escaped."""
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -6,37 +6,23 @@ ever replaced, and a document that declares any is refused. Failures: `BadDocume
 
 import dataclasses
 from collections.abc import Iterator
-from typing import BinaryIO, TypedDict
+from typing import Any, BinaryIO
 
 from lxml import etree
 
 from mqcd.core.errors import ConfigError
 
-
-class _Parsing(TypedDict):
-    resolve_entities: bool
-    no_network: bool
-    load_dtd: bool
-    dtd_validation: bool
-    attribute_defaults: bool
-    huge_tree: bool
-    remove_comments: bool
-    remove_pis: bool
-
-
-_SAFELY = _Parsing(
-    resolve_entities=False,
-    no_network=True,
-    load_dtd=False,
-    dtd_validation=False,
-    attribute_defaults=False,
-    huge_tree=False,
-    remove_comments=True,
-    remove_pis=True,
-)
+_SAFELY: dict[str, Any] = {
+    "resolve_entities": False,
+    "no_network": True,
+    "load_dtd": False,
+    "dtd_validation": False,
+    "attribute_defaults": False,
+    "huge_tree": False,
+    "remove_comments": True,
+    "remove_pis": True,
+}
 """What keeps a parser to the octets that it is given."""
-
-
 _MOST_ATTRIBUTES = 100
 
 
@@ -65,8 +51,7 @@ def parse_document(octets: bytes) -> Node:
     try:
         root = etree.fromstring(octets, parser)
     except etree.XMLSyntaxError as error:
-        line, _ = error.position
-        raise BadDocument(line or 1, f"not well-formed XML: {error.msg}") from None
+        raise _malformed(error) from None
     _refuse_declarations(root.getroottree().docinfo)
     return _node(root)
 
@@ -84,11 +69,7 @@ class Tag:
 
 def each_tag(file: BinaryIO) -> Iterator[Tag]:
     """Each element of a document that may be long, in its order, none kept. Raises BadDocument, OSError."""
-    walk = etree.iterparse(
-        file,
-        events=("start", "end"),
-        **_SAFELY,
-    )
+    walk = etree.iterparse(file, events=("start", "end"), **_SAFELY)
     depth = 0
     try:
         for event, element in walk:
@@ -96,9 +77,8 @@ def each_tag(file: BinaryIO) -> Iterator[Tag]:
                 if depth == 0:
                     _refuse_declarations(element.getroottree().docinfo)
                 attributes = {str(name): str(value) for name, value in element.attrib.items()}
-                yield Tag(
-                    name=str(element.tag), line=element.sourceline or 1, depth=depth, attributes=attributes
-                )
+                line = element.sourceline or 1
+                yield Tag(name=str(element.tag), line=line, depth=depth, attributes=attributes)
                 depth += 1
                 continue
             depth -= 1
@@ -106,17 +86,19 @@ def each_tag(file: BinaryIO) -> Iterator[Tag]:
             if parent is not None:
                 parent.remove(element)
     except etree.XMLSyntaxError as error:
-        line, _ = error.position
-        raise BadDocument(line or 1, f"not well-formed XML: {error.msg}") from None
+        raise _malformed(error) from None
+
+
+def _malformed(error: etree.XMLSyntaxError) -> BadDocument:
+    return BadDocument(error.position[0] or 1, f"not well-formed XML: {error.msg}")
 
 
 def _refuse_declarations(info: etree.DocInfo) -> None:
     """A bare DOCTYPE is harmless; one that declares or fetches is an attack or a misunderstanding."""
     declared = info.internalDTD is not None and any(info.internalDTD.iterentities())
     if declared or info.system_url or info.public_id:
-        raise BadDocument(
-            1, "a DOCTYPE with entities or an external DTD is not taken: remove it from the file"
-        )
+        text = "a DOCTYPE with entities or an external DTD is not taken: remove it from the file"
+        raise BadDocument(1, text)
 
 
 def _node(element: etree._Element) -> Node:

@@ -11,11 +11,11 @@ passwords that it names are read.
 import dataclasses
 import pathlib
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from mqcd.config.checks.complete import complete, contradictions, oddities
 from mqcd.config.checks.doubts import doubts, other_defaults
-from mqcd.config.checks.faults import Faults
+from mqcd.config.checks.faults import Faults, Remarks, listeners, numbered, relays
 from mqcd.config.document import BadDocument, Node, parse_document
 from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.reader import At, Reader, TooManyErrors
@@ -59,10 +59,9 @@ def load(path: pathlib.Path, *, var: pathlib.Path | None, hostname: str) -> Load
     return dataclasses.replace(loaded, warnings=(*loaded.warnings, *exposed))
 
 
-def _exposed(conf: pathlib.Path, settings: Settings) -> Iterator[tuple[str, str]]:
+def _exposed(conf: pathlib.Path, settings: Settings) -> Remarks:
     """Files with secrets that every user of the machine can read."""
-    for index, relay in enumerate(settings.deliver.relays, start=1):
-        at = f"mta/deliver/relays/relay[{index}]"
+    for at, relay in relays(settings):
         password, ssl = relay.auth.password, relay.ssl
         if password.text and not password.from_file and _open_to_all(conf):
             text = f"every user can read it: chmod o-r {conf}, or put it into a file of its own (file=)"
@@ -70,20 +69,20 @@ def _exposed(conf: pathlib.Path, settings: Settings) -> Iterator[tuple[str, str]
         yield from _open_file(f"{at}/auth/password@file", relay.auth.passwordfile)
         key = "certfile" if ssl.keyfile is None else "keyfile"
         yield from _open_file(f"{at}/ssl@{key}", ssl.keyfile or ssl.certfile)
-    for index, listener in enumerate(settings.submit.listeners, start=1):
+    for at, listener in listeners(settings):
         keys, certificates = listener.ssl.keyfile, listener.ssl.certfile
         key = "keyfile" if keys else "certfile"
         for path in keys or certificates:
-            yield from _open_file(f"mta/submit/listeners/listener[{index}]/ssl@{key}", path)
+            yield from _open_file(f"{at}/ssl@{key}", path)
     page = settings.ops.page
     key = "certfile" if page.keyfile is None else "keyfile"
     yield from _open_file(f"ops/page@{key}", page.keyfile or page.certfile)
-    for index, hook in enumerate(settings.ops.feeds.webhooks, start=1):
-        yield from _open_file(f"ops/feeds/webhooks/webhook[{index}]@secretfile", hook.secretfile)
+    for at, hook in numbered("ops/feeds/webhooks/webhook", settings.ops.feeds.webhooks):
+        yield from _open_file(f"{at}@secretfile", hook.secretfile)
     yield from _open_file("ops/events/hashkey@file", settings.ops.events.hashkey)
 
 
-def _open_file(at: str, path: pathlib.Path | None) -> Iterator[tuple[str, str]]:
+def _open_file(at: str, path: pathlib.Path | None) -> Remarks:
     if path is not None and _open_to_all(path):
         yield at, f"every user can read the secret in it: chmod o-r {path}"
 
@@ -107,11 +106,11 @@ def _secret(path: pathlib.Path) -> str:
 
 def _with_secrets(settings: Settings, reader: Reader, secret: Callable[[pathlib.Path], str]) -> Settings:
     """The settings, with the passwords that stand in files of their own."""
-    relays = []
-    for index, relay in enumerate(settings.deliver.relays, start=1):
+    made = []
+    for here, relay in relays(settings):
         path = relay.auth.passwordfile
         if path is not None and relay.auth.enabled:
-            at = At(shown=f"mta/deliver/relays/relay[{index}]/auth/password@file")
+            at = At(shown=f"{here}/auth/password@file")
             try:
                 password = Secret(secret(path), from_file=True)
             except (OSError, ValueError) as error:
@@ -120,8 +119,8 @@ def _with_secrets(settings: Settings, reader: Reader, secret: Callable[[pathlib.
             else:
                 auth = dataclasses.replace(relay.auth, password=password)
                 relay = dataclasses.replace(relay, auth=auth)
-        relays.append(relay)
-    deliver = dataclasses.replace(settings.deliver, relays=tuple(relays))
+        made.append(relay)
+    deliver = dataclasses.replace(settings.deliver, relays=tuple(made))
     return dataclasses.replace(settings, deliver=deliver)
 
 

@@ -7,7 +7,6 @@ NOT_YET_RESTRICTING are still looked for.
 """
 
 import re
-from collections.abc import Callable
 
 from mqcd.config.document import Node
 from mqcd.config.kinds.fields import WORDS
@@ -107,16 +106,12 @@ def _quiet(node: Node) -> bool:
     return not node.children and all(map(asks_nothing, node.attributes.values()))
 
 
-_HARMLESS: dict[str, Callable[[Node], bool]] = {}
-"""Where an element's being harmless shows otherwise than by `_quiet`."""
-
-
 def restricts(path: str, node: Node) -> str | None:
     """What an element would restrict if it had its effect; None if nothing."""
     what = NOT_YET_RESTRICTING.get(path)
     if what is None or asks_nothing(node.attributes.get("enabled", "Y")):
         return None
-    return None if _HARMLESS.get(path, _quiet)(node) else what
+    return None if _quiet(node) else what
 
 
 def no_effect(path: str, node: Node) -> str | None:

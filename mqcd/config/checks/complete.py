@@ -8,11 +8,10 @@ import dataclasses
 import ipaddress
 import pathlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from mqcd.config.checks.faults import Faults
-from mqcd.config.checks.feeds import feeds
+from mqcd.config.checks.faults import LISTENER, RELAY, Faults, Remarks, listeners, numbered, relays
 from mqcd.config.checks.listeners import (
     greylists_of_listeners,
     lmtp_of_listeners,
@@ -45,22 +44,19 @@ SLAVE_CONNECTIONS = 500
 """maxconnections where a default relay takes all mail and nothing else is said: Mailismus's figure."""
 
 _ALL_IPV4 = str(ipaddress.IPv4Address(0))
-_LISTENER = "mta/submit/listeners/listener"
-_RELAY = "mta/deliver/relays/relay"
 _SHARD = "mta/queue/shards/shard"
-_STORE = "mta/queue/store"
-
-Remarks = Iterator[tuple[str, str]]
+_ZONE = "mta/deliver/zones/zone"
+_WEBHOOK = "ops/feeds/webhooks/webhook"
 
 
 def complete(settings: Settings, given: Collection[str]) -> Settings:
     """Fill in what one block takes from another, and cap what has a cap."""
     host = settings.application.announcehost
-    listeners = tuple(_listener(listener, host) for listener in settings.submit.listeners)
+    made = tuple(_listener(listener, host) for listener in settings.submit.listeners)
     return dataclasses.replace(
         settings,
         queue=_queue(settings.queue, given),
-        submit=dataclasses.replace(settings.submit, listeners=listeners),
+        submit=dataclasses.replace(settings.submit, listeners=made),
         deliver=_deliver(settings.deliver, host, given),
         report=_report(settings.report, host),
         ops=with_page(settings.ops, given),
@@ -155,10 +151,10 @@ def contradictions(settings: Settings, faults: Faults) -> Remarks:
 
 def oddities(written: Settings, given: Collection[str]) -> Remarks:
     """Warnings: settings whose effect may surprise their writer; settings before `complete`."""
-    for index, _ in enumerate(written.submit.listeners, start=1):
-        path = f"{_LISTENER}[{index}]@interface"
-        if path not in given:
-            yield path, "not given: listening on 127.0.0.1 only; name an address to be reached by others"
+    for at, _ in listeners(written):
+        if f"{at}@interface" not in given:
+            text = "not given: listening on 127.0.0.1 only; name an address to be reached by others"
+            yield f"{at}@interface", text
     queue = written.queue
     if queue.retry_maxtime_reports > queue.retry_maxtime and "mta/queue/retry_maxtime_reports" in given:
         yield "mta/queue/retry_maxtime_reports", "longer than retry_maxtime: retry_maxtime counts"
@@ -166,9 +162,9 @@ def oddities(written: Settings, given: Collection[str]) -> Remarks:
         yield "mta/queue/retry_granularity", "less than a second: one second counts"
     if queue.journal.inline_max > queue.journal.most_inline and "mta/queue/journal/inline_max" in given:
         yield "mta/queue/journal/inline_max", "more than an eighth of segmentsize: an eighth counts"
-    for index, zone in enumerate(written.deliver.zones, start=1):
+    for at, zone in numbered(_ZONE, written.deliver.zones):
         if not zone.matches:
-            yield f"mta/deliver/zones/zone[{index}]", "takes no mail: it has no match"
+            yield at, "takes no mail: it has no match"
     yield from _shown_logins(written)
     if queue.store.kind != CLUSTER:
         for path in sorted(filter(_of_cluster, given)):
@@ -186,8 +182,7 @@ def _of_cluster(path: str) -> bool:
 
 
 def _shown_logins(written: Settings) -> Remarks:
-    for index, relay in enumerate(written.deliver.relays, start=1):
-        at = f"mta/deliver/relays/relay[{index}]"
+    for at, relay in relays(written):
         if relay.auth.enabled and relay.ssl.verify is False:
             text = "the login is sent to any certificate; leave verify out, name an authority by client/trust"
             yield f"{at}/ssl@verify", text
@@ -224,16 +219,10 @@ def _store(settings: Settings) -> Remarks:
     queue = settings.queue
     if queue.store.kind == CLUSTER:
         for given in queue.store.given:
-            yield (
-                f"{_STORE}/{given.name}",
-                "the clustered-file queue is set in mta/queue itself",
-            )
+            yield f"mta/queue/store/{given.name}", "the clustered-file queue is set in mta/queue itself"
         return
     if queue.shards > 1 or queue.places:
-        yield (
-            "mta/queue/shards",
-            f"only the clustered-file queue has shards, not {queue.store.kind}",
-        )
+        yield "mta/queue/shards", f"only the clustered-file queue has shards, not {queue.store.kind}"
     if queue.read_only:
         yield "mta/queue/read_only", f"only the clustered-file queue can be, not {queue.store.kind}"
 
@@ -251,34 +240,63 @@ def _shards(settings: Settings) -> Remarks:
                 yield f"{_SHARD}[1]@{name}", f"is also given for the whole queue, as {root}: leave out one"
 
 
-def _listener_names(settings: Settings, faults: Faults) -> Remarks:
-    named = [*faults.sound(_LISTENER, settings.submit.listeners, "name")]
-    names = Counter(listener.name for _, listener in named)
-    names[LOCAL] += 1
-    for index, listener in named:
-        if names[listener.name] > 1:
-            yield (
-                f"{_LISTENER}[{index}]@name",
-                f"{listener.name} names another way in too: give each its own",
-            )
+_TAKEN = {LISTENER: LOCAL, _WEBHOOK: "traces"}
+"""Names that such an item cannot have: something else has them."""
+_NAMES: tuple[tuple[str, Callable[[Settings], Sequence[Any]], str, str], ...] = (
+    (
+        LISTENER,
+        lambda settings: settings.submit.listeners,
+        "name",
+        "names another way in too: give each its own",
+    ),
+    (_ZONE, lambda settings: settings.deliver.zones, "name", "names another zone too: give each its own"),
+    (
+        "mta/deliver/destinations/destination",
+        lambda settings: settings.deliver.destinations,
+        "match",
+        "is named twice: put all of it into one element",
+    ),
+    (
+        "mta/deliver/senders/sender",
+        lambda settings: settings.deliver.senders,
+        "match",
+        "is named twice: give it one rate",
+    ),
+    (
+        _WEBHOOK,
+        lambda settings: settings.ops.feeds.webhooks,
+        "name",
+        "names another feed too: give each its own",
+    ),
+)
+"""Lists of which each item has another name, and what to do about one that has not. Patterns ignore case."""
+
+
+def _names(settings: Settings, faults: Faults) -> Remarks:
+    for stem, items, attribute, advice in _NAMES:
+        fold = str.lower if attribute == "match" else str
+        named = [
+            (at, getattr(item, attribute)) for at, item in faults.sound(stem, items(settings), attribute)
+        ]
+        counts = Counter([_TAKEN.get(stem, ""), *(fold(name) for _, name in named)])
+        for at, name in named:
+            if counts[fold(name)] > 1:
+                yield f"{at}@{attribute}", f"{name} {advice}"
 
 
 def _listener_ports(settings: Settings, faults: Faults) -> Remarks:
     ops = settings.ops
-    placed = [*faults.sound(_LISTENER, settings.submit.listeners, "interface", "port")]
+    placed = [*faults.sound(LISTENER, settings.submit.listeners, "interface", "port")]
     taken = Counter((listener.interface, listener.port) for _, listener in placed)
     taken[ops.interface, ops.port] += 1
     if ops.page.enabled:
         taken[ops.page.interface, ops.page.port] += 1
     # It takes IPv4 as well.
     taken.update((_ALL_IPV4, port) for interface, port in list(taken) if interface == "::")
-    for index, listener in placed:
+    for at, listener in placed:
         if listener.port and taken[listener.interface, listener.port] > 1:
             where = f"{listener.interface} port {listener.port}"
-            yield (
-                f"{_LISTENER}[{index}]@port",
-                f"another listener, ops or its page has {where} too: choose another",
-            )
+            yield f"{at}@port", f"another listener, ops or its page has {where} too: choose another"
 
 
 def _takes_all(relay: RelaySettings) -> bool:
@@ -288,30 +306,28 @@ def _takes_all(relay: RelaySettings) -> bool:
 
 def _relays(settings: Settings, faults: Faults) -> Remarks:
     by_domain = [
-        (index, relay)
-        for index, relay in faults.sound(_RELAY, settings.deliver.relays)
+        (at, relay)
+        for at, relay in faults.sound(RELAY, settings.deliver.relays)
         if not (relay.senders or relay.sendernets)
     ]
     domains = Counter(domain for _, relay in by_domain for domain in relay.destdomains)
-    default = [index for index, relay in by_domain if _takes_all(relay)]
-    for index in default[1:]:
-        text = "a second default relay: give destdomains or senders to all relays but one"
-        yield f"{_RELAY}[{index}]", text
-    for index, relay in by_domain:
+    default = [at for at, relay in by_domain if _takes_all(relay)]
+    for at in default[1:]:
+        yield at, "a second default relay: give destdomains or senders to all relays but one"
+    for at, relay in by_domain:
         for domain in relay.destdomains:
             if domains[domain] > 1:
-                text = f"{domain} is named twice: one relay for each domain"
-                yield f"{_RELAY}[{index}]@destdomains", text
+                yield f"{at}@destdomains", f"{domain} is named twice: one relay for each domain"
 
 
 def _own_listeners(settings: Settings, faults: Faults) -> Remarks:
     """Relays that would send mail back to this server."""
-    listeners = [each for _, each in faults.sound(_LISTENER, settings.submit.listeners, "interface", "port")]
-    for index, relay in faults.sound(_RELAY, settings.deliver.relays, "address"):
-        for listener in listeners:
+    own = [each for _, each in faults.sound(LISTENER, settings.submit.listeners, "interface", "port")]
+    for at, relay in faults.sound(RELAY, settings.deliver.relays, "address"):
+        for listener in own:
             if listener.port == relay.address.port and _reaches(relay.address.host, listener.interface):
                 text = f"is our own listener {listener.name}: mail would come back until it counts as looping"
-                yield f"{_RELAY}[{index}]@address", text
+                yield f"{at}@address", text
                 break
 
 
@@ -333,33 +349,20 @@ def _reaches(host: str, interface: str) -> bool:
 
 
 def _zones(settings: Settings, faults: Faults) -> Remarks:
-    stem = "mta/deliver/zones/zone"
-    names = Counter(zone.name for _, zone in faults.sound(stem, settings.deliver.zones, "name"))
-    named = [*faults.sound(_LISTENER, settings.submit.listeners, "name")]
-    listeners = {LOCAL, *(listener.name for _, listener in named)}
-    whole = len(named) == len(settings.submit.listeners)
-    for index, zone in enumerate(settings.deliver.zones, start=1):
-        path = f"{stem}[{index}]"
-        if names[zone.name] > 1:
-            yield f"{path}@name", f"{zone.name} names another zone too: give each its own"
-        for number, match in enumerate(zone.matches, start=1):
+    named = [*faults.sound(LISTENER, settings.submit.listeners, "name")]
+    if len(named) < len(settings.submit.listeners):
+        return
+    known = {LOCAL, *(listener.name for _, listener in named)}
+    for path, zone in numbered(_ZONE, settings.deliver.zones):
+        for at, match in numbered(f"{path}/match", zone.matches):
             for name in match.listener:
-                if name not in listeners and whole:
-                    yield f"{path}/match[{number}]@listener", f"no listener is called {name}"
-
-
-def _destinations(settings: Settings, faults: Faults) -> Remarks:
-    stem = "mta/deliver/destinations/destination"
-    named = [*faults.sound(stem, settings.deliver.destinations, "match")]
-    matches = Counter(entry.match.lower() for _, entry in named)
-    for index, entry in named:
-        if matches[entry.match.lower()] > 1:
-            yield f"{stem}[{index}]@match", f"{entry.match} is named twice: put all of it into one element"
+                if name not in known:
+                    yield f"{at}@listener", f"no listener is called {name}"
 
 
 def _logins(settings: Settings) -> Remarks:
-    for index, relay in enumerate(settings.deliver.relays, start=1):
-        auth, at = relay.auth, f"mta/deliver/relays/relay[{index}]/auth"
+    for path, relay in relays(settings):
+        auth, at = relay.auth, f"{path}/auth"
         if auth.passwordfile is not None and auth.password.text and not auth.password.from_file:
             yield f"{at}/password", "given twice: keep the text or the file"
         if not auth.enabled or auth.override is Mechanism.EXTERNAL:
@@ -371,15 +374,15 @@ def _logins(settings: Settings) -> Remarks:
 
 
 def _quotas(settings: Settings) -> Remarks:
-    for index, listener in enumerate(settings.submit.listeners, start=1):
-        server, at = listener.server, f"{_LISTENER}[{index}]/server"
+    for path, listener in listeners(settings):
+        server, at = listener.server, f"{path}/server"
         if server.tenant is TenantBy.HEADER and not server.tenant_header:
             yield f"{at}/tenant@header", "must be given where a header names the tenant"
-        for number, quota in enumerate(server.quotas, start=1):
+        for here, quota in numbered(f"{at}/quotas/quota", server.quotas):
             if quota.by in (QuotaBy.CLIENT, QuotaBy.NETWORK):
                 for each in quota.match:
                     if not _is_network(each):
-                        yield f"{at}/quotas/quota[{number}]@match", f"{each} is no address or network"
+                        yield f"{here}@match", f"{each} is no address or network"
 
 
 def _is_network(text: str) -> bool:
@@ -388,15 +391,6 @@ def _is_network(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _senders(settings: Settings, faults: Faults) -> Remarks:
-    stem = "mta/deliver/senders/sender"
-    named = [*faults.sound(stem, settings.deliver.senders, "match")]
-    matches = Counter(entry.match.lower() for _, entry in named)
-    for index, entry in named:
-        if matches[entry.match.lower()] > 1:
-            yield f"{stem}[{index}]@match", f"{entry.match} is named twice: give it one rate"
 
 
 _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
@@ -412,15 +406,12 @@ _CHECKS: tuple[Callable[[Settings], Remarks], ...] = (
     lmtp_of_listeners,
     odmr_of_listeners,
     page,
-    feeds,
+    reply_rules,
 )
 _COMPARISONS: tuple[Callable[[Settings, Faults], Remarks], ...] = (
-    _listener_names,
+    _names,
     _listener_ports,
     _relays,
     _own_listeners,
     _zones,
-    _destinations,
-    reply_rules,
-    _senders,
 )

@@ -10,13 +10,11 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
+from mqcd.config.checks.faults import Remarks, listeners
 from mqcd.config.settings import CLUSTER, HostPattern, Network, ServerSettings, Settings
 
-Remarks = Iterator[tuple[str, str]]
-
-_LISTENER = "mta/submit/listeners/listener"
 _WIDE = {4: 28, 6: 112}
 """Bits of more addresses than any site has: a sixteenth of all of IPv4, a /16 of IPv6."""
 _LEAST_PREFIX = 4
@@ -41,8 +39,8 @@ def doubts(settings: Settings) -> Remarks:
             yield "ops/page@enabled", "no effect: a server of a read-only queue has no page"
         return
     most = settings.queue.journal.most_recipients
-    for index, listener in enumerate(settings.submit.listeners, start=1):
-        server, path = listener.server, f"{_LISTENER}[{index}]/server"
+    for at, listener in listeners(settings):
+        server, path = listener.server, f"{at}/server"
         if not (server.relay_clients or server.relay_domains or server.users):
             text = "no client may send here: name clients, or accepted domains in relay_domains"
             yield f"{path}/relay_clients", text
@@ -50,12 +48,10 @@ def doubts(settings: Settings) -> Remarks:
             text = "nobody can log in: authtypes_ssl allows no mechanism without TLS; give ssl a certfile"
             yield f"{path}/users@file", text
         if listener.ssl.latent and not listener.ssl.certfile:
-            yield f"{_LISTENER}[{index}]/ssl@certfile", "not given: clients are offered no STARTTLS"
+            yield f"{at}/ssl@certfile", "not given: clients are offered no STARTTLS"
         if server.maxrecips > most and settings.queue.store.kind == CLUSTER:
-            yield (
-                f"{path}/maxrecips",
-                f"about {most} recipients fit into a quarter of segmentsize; more get 554",
-            )
+            text = f"about {most} recipients fit into a quarter of segmentsize; more get 554"
+            yield f"{path}/maxrecips", text
         if share := _openness(server.relay_clients):
             text = f"an open relay: {share} may send to any domain; name your own networks only"
             yield f"{path}/relay_clients", text
@@ -102,8 +98,8 @@ def _count(networks: Iterable[Network]) -> int:
 
 def other_defaults(settings: Settings, given: Collection[str]) -> Remarks:
     """Defaults that a file for Mailismus goes by and that are others here, unless `given` names them."""
-    for index, listener in enumerate(settings.submit.listeners, start=1):
-        path = f"{_LISTENER}[{index}]/server"
+    for at, listener in listeners(settings):
+        path = f"{at}/server"
         for name, text in _SERVER_DEFAULTS.items():
             if f"{path}/{name}" not in given:
                 yield f"{path}/{name}", f"left out: here it is {text}"

@@ -4,6 +4,7 @@ each is a path and a text."""
 import dataclasses
 from collections.abc import Iterator
 
+from mqcd.config.checks.faults import Remarks, listeners, numbered, relays
 from mqcd.config.kinds.fields import Duration
 from mqcd.config.kinds.overriding import given
 from mqcd.config.settings import (
@@ -19,16 +20,13 @@ from mqcd.config.settings import (
     Settings,
 )
 
-Remarks = Iterator[tuple[str, str]]
-
-_LISTENER = "mta/submit/listeners/listener"
 _SMTP_PORT = 25
 
 
 def tls_of_relays(settings: Settings) -> Remarks:
     """TLS with next hops."""
-    for index, relay in enumerate(settings.deliver.relays, start=1):
-        ssl, at = relay.ssl, f"mta/deliver/relays/relay[{index}]/ssl"
+    for path, relay in relays(settings):
+        ssl, at = relay.ssl, f"{path}/ssl"
         if ssl.latent is None and (ssl.mandatory or ssl.verify or ssl.certfile):
             text = "must be given: Y for STARTTLS, N where the connection begins with TLS"
             yield f"{at}@latent", text
@@ -38,7 +36,7 @@ def tls_of_relays(settings: Settings) -> Remarks:
             yield f"{at}@certfile", "must be given for a login by external"
     client = settings.deliver.client
     places: dict[str, ClientSettings | RemoteNetSettings] = {"": client}
-    places |= {f"/remotenets/remotenet[{n}]": net for n, net in enumerate(client.remotenets, start=1)}
+    places |= dict(numbered("/remotenets/remotenet", client.remotenets))
     for at, one in places.items():
         tls = client.anonssl if one.anonssl is None else one.anonssl
         mandatory = client.tls_mandatory if one.tls_mandatory is None else one.tls_mandatory
@@ -48,9 +46,8 @@ def tls_of_relays(settings: Settings) -> Remarks:
 
 def tls_of_listeners(settings: Settings) -> Remarks:
     """TLS with clients."""
-    for index, listener in enumerate(settings.submit.listeners, start=1):
-        ssl, here = listener.ssl, f"{_LISTENER}[{index}]"
-        at = f"{here}/ssl"
+    for here, listener in listeners(settings):
+        ssl, at = listener.ssl, f"{here}/ssl"
         if ssl.certfile and ssl.latent is None:
             yield f"{at}@latent", "must be given: Y for STARTTLS, N where connections begin with TLS"
         # Optional TLS alone restricts nothing: `doubts` names it.
@@ -61,28 +58,25 @@ def tls_of_listeners(settings: Settings) -> Remarks:
             yield f"{at}@keyfile", text
         external = any(AuthType.EXTERNAL in server.authtypes for _, server in _served(listener, here))
         if external and ssl.trust is None:
-            yield (
-                f"{at}@trust",
-                "must be given where authtypes has external: what signs clients' certificates",
-            )
+            text = "must be given where authtypes has external: what signs clients' certificates"
+            yield f"{at}@trust", text
 
 
 def _served(listener: ListenerSettings, at: str, *named: str) -> Iterator[tuple[str, ServerSettings]]:
     """How all clients of the listener at `at` are served, and those of each network that states one of the
     `named` settings (none: of each network); with the path of where that is stated."""
     yield f"{at}/server", listener.server
-    for number, network in enumerate(listener.server.remotenets, start=1):
+    for path, network in numbered(f"{at}/server/remotenets/remotenet", listener.server.remotenets):
         own = given(network, NetworkSettings)
         if not named or not own.keys().isdisjoint(named):
-            path = f"{at}/server/remotenets/remotenet[{number}]"
             yield path, dataclasses.replace(listener.server, **own)
 
 
 def logins_of_listeners(settings: Settings) -> Remarks:
     """Logins that nobody could make."""
     usual = ServerSettings().authtypes
-    for index, listener in enumerate(settings.submit.listeners, start=1):
-        at, users = f"{_LISTENER}[{index}]", listener.server.users
+    for at, listener in listeners(settings):
+        users = listener.server.users
         if users is None and listener.server.senders:
             yield f"{at}/server/users@file", "must be given where senders is: `mqcd user` makes the file"
         for path, server in _served(listener, at, "authtypes", "authtypes_mandatory"):
@@ -98,8 +92,8 @@ def logins_of_listeners(settings: Settings) -> Remarks:
 def greylists_of_listeners(settings: Settings) -> Remarks:
     """Greylisting that mail never passes."""
     named = "greylist", "greylist_delay", "greylist_window"
-    for index, listener in enumerate(settings.submit.listeners, start=1):
-        for path, server in _served(listener, f"{_LISTENER}[{index}]", *named):
+    for at, listener in listeners(settings):
+        for path, server in _served(listener, at, *named):
             if server.greylist and server.greylist_window <= server.greylist_delay:
                 delay = Duration().show(server.greylist_delay)
                 yield f"{path}/greylist@window", f"must be longer than the delay, {delay}: no mail would pass"
@@ -107,10 +101,9 @@ def greylists_of_listeners(settings: Settings) -> Remarks:
 
 def lmtp_of_listeners(settings: Settings) -> Remarks:
     """What LMTP forbids, or cannot have here."""
-    for index, listener in enumerate(settings.submit.listeners, start=1):
+    for at, listener in listeners(settings):
         if listener.protocol is not ListenerProtocol.LMTP:
             continue
-        at = f"{_LISTENER}[{index}]"
         if listener.port == _SMTP_PORT:
             yield f"{at}@port", "LMTP must not be spoken on port 25 (RFC 2033, 5): choose another, such as 24"
         if any(server.filter for _, server in _served(listener, at)):
@@ -120,12 +113,6 @@ def lmtp_of_listeners(settings: Settings) -> Remarks:
 
 def odmr_of_listeners(settings: Settings) -> Remarks:
     """What users could not collect."""
-    for index, listener in enumerate(settings.submit.listeners, start=1):
-        if listener.protocol is not ListenerProtocol.ODMR:
-            continue
-        at = f"{_LISTENER}[{index}]"
-        if listener.server.users is None:
-            yield (
-                f"{at}/server/users@file",
-                "a listener for ODMR needs users: only they collect mail",
-            )
+    for at, listener in listeners(settings):
+        if listener.protocol is ListenerProtocol.ODMR and listener.server.users is None:
+            yield f"{at}/server/users@file", "a listener for ODMR needs users: only they collect mail"

@@ -2,11 +2,10 @@
 
 import dataclasses
 import ipaddress
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
+from mqcd.config.checks.faults import Remarks
 from mqcd.config.settings import OpsSettings, Settings
-
-Remarks = Iterator[tuple[str, str]]
 
 _PAGE = "ops/page"
 

@@ -1,18 +1,15 @@
 """What reply rules must and must not say. Pure."""
 
-from collections.abc import Iterator
-
-from mqcd.config.checks.faults import Faults
+from mqcd.config.checks.faults import Remarks, numbered
 from mqcd.config.settings import ReplyAction, Settings
 
-_RULE = "mta/deliver/rules/rule"
 _LASTING = (ReplyAction.SUSPEND, ReplyAction.SLOW)
 
 
-def reply_rules(settings: Settings, _faults: Faults) -> Iterator[tuple[str, str]]:
+def reply_rules(settings: Settings) -> Remarks:
     """An effect that lasts needs a time, and limits are for slow alone."""
-    for index, rule in enumerate(settings.deliver.rules, start=1):
-        path, action = f"{_RULE}[{index}]", rule.action.value
+    for path, rule in numbered("mta/deliver/rules/rule", settings.deliver.rules):
+        action = rule.action.value
         if rule.action in _LASTING and rule.span is None:
             yield path, f"{action} needs for=, how long it lasts"
         if rule.action not in _LASTING and rule.span is not None:

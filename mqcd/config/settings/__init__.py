@@ -9,6 +9,8 @@ Units throughout: durations in integer milliseconds, sizes in integer octets, sh
 paths absolute; 0 means "no limit" where the field says so. `%TOKEN%` stands only in defaults that depend
 on the machine (paths, host names): the loader replaces each, and fills in what one block takes from
 another (announced names, the reports' sender, the number of connections).
+
+`X as X` makes a name one that others import from here.
 """
 
 # `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
@@ -17,141 +19,68 @@ import dataclasses
 
 from mqcd.config.blocks import block, setting
 from mqcd.config.kinds.names import HOST_NAME, USER
-from mqcd.config.kinds.values import (
-    AuthType,
-    BareNewline,
-    Direction,
-    HostPattern,
-    HostPort,
-    ListenerProtocol,
-    LogFormat,
-    LogLevel,
-    Mechanism,
-    Network,
-    QuotaBy,
-    Rate,
-    ReplyAction,
-    Rotation,
-    Secret,
-    Source,
-    Suppressing,
-    TenantBy,
-    TlsPolicy,
-)
-from mqcd.config.settings.client import AuthSettings, ClientSettings, RemoteNetSettings, SslSettings
-from mqcd.config.settings.deliver import (
-    DeliverSettings,
-    DestinationSettings,
-    DnsSettings,
-    RelaySettings,
-    ReplyRuleSettings,
-    SenderSettings,
-    ZoneMatchSettings,
-    ZoneSettings,
-)
-from mqcd.config.settings.listenertls import ListenerSslSettings
-from mqcd.config.settings.logs import AuditSettings, LogSettings
-from mqcd.config.settings.ops import (
-    AdviceSettings,
-    ControlSettings,
-    EventsSettings,
-    FeedsSettings,
-    MetricsSettings,
-    OpsSettings,
-    PageSettings,
-    TracesSettings,
-    WebhookSettings,
-)
-from mqcd.config.settings.queue import (
-    CLUSTER,
-    HeldDomainSettings,
-    JournalSettings,
-    QueueSettings,
-    ShardSettings,
-    SpoolSettings,
-    StoreSettings,
-)
-from mqcd.config.settings.report import ReportSettings
-from mqcd.config.settings.submit import (
-    LOCAL,
-    ListenerSettings,
-    LocalSettings,
-    NetworkSettings,
-    PeerSettings,
-    PrioritySettings,
-    QuotaSettings,
-    SenderRightSettings,
-    ServerNetworkSettings,
-    ServerSettings,
-    SubmitSettings,
-)
-
-__all__ = [
-    "CLUSTER",
-    "LOCAL",
-    "AdviceSettings",
-    "ApplicationSettings",
-    "AuditSettings",
-    "AuthSettings",
-    "AuthType",
-    "BareNewline",
-    "ClientSettings",
-    "ControlSettings",
-    "DeliverSettings",
-    "DestinationSettings",
-    "Direction",
-    "DnsSettings",
-    "EventsSettings",
-    "FeedsSettings",
-    "HeldDomainSettings",
-    "HostPattern",
-    "HostPort",
-    "JournalSettings",
-    "ListenerProtocol",
-    "ListenerSettings",
-    "ListenerSslSettings",
-    "LocalSettings",
-    "LogFormat",
-    "LogLevel",
-    "LogSettings",
-    "Mechanism",
-    "MetricsSettings",
-    "Network",
-    "NetworkSettings",
-    "OpsSettings",
-    "PageSettings",
-    "PeerSettings",
-    "PrioritySettings",
-    "QueueSettings",
-    "QuotaBy",
-    "QuotaSettings",
-    "Rate",
-    "RelaySettings",
-    "RemoteNetSettings",
-    "ReplyAction",
-    "ReplyRuleSettings",
-    "ReportSettings",
-    "Rotation",
-    "Secret",
-    "SenderRightSettings",
-    "SenderSettings",
-    "ServerNetworkSettings",
-    "ServerSettings",
-    "Settings",
-    "ShardSettings",
-    "Source",
-    "SpoolSettings",
-    "SslSettings",
-    "StoreSettings",
-    "SubmitSettings",
-    "Suppressing",
-    "TenantBy",
-    "TlsPolicy",
-    "TracesSettings",
-    "WebhookSettings",
-    "ZoneMatchSettings",
-    "ZoneSettings",
-]
+from mqcd.config.kinds.values import AuthType as AuthType
+from mqcd.config.kinds.values import BareNewline as BareNewline
+from mqcd.config.kinds.values import Direction as Direction
+from mqcd.config.kinds.values import HostPattern as HostPattern
+from mqcd.config.kinds.values import HostPort as HostPort
+from mqcd.config.kinds.values import ListenerProtocol as ListenerProtocol
+from mqcd.config.kinds.values import LogFormat as LogFormat
+from mqcd.config.kinds.values import LogLevel as LogLevel
+from mqcd.config.kinds.values import Mechanism as Mechanism
+from mqcd.config.kinds.values import Network as Network
+from mqcd.config.kinds.values import QuotaBy as QuotaBy
+from mqcd.config.kinds.values import Rate as Rate
+from mqcd.config.kinds.values import ReplyAction as ReplyAction
+from mqcd.config.kinds.values import Rotation as Rotation
+from mqcd.config.kinds.values import Secret as Secret
+from mqcd.config.kinds.values import Source as Source
+from mqcd.config.kinds.values import Suppressing as Suppressing
+from mqcd.config.kinds.values import TenantBy as TenantBy
+from mqcd.config.kinds.values import TlsPolicy as TlsPolicy
+from mqcd.config.settings.client import AuthSettings as AuthSettings
+from mqcd.config.settings.client import ClientSettings as ClientSettings
+from mqcd.config.settings.client import RemoteNetSettings as RemoteNetSettings
+from mqcd.config.settings.client import SslSettings as SslSettings
+from mqcd.config.settings.deliver import DeliverSettings as DeliverSettings
+from mqcd.config.settings.deliver import DestinationSettings as DestinationSettings
+from mqcd.config.settings.deliver import DnsSettings as DnsSettings
+from mqcd.config.settings.deliver import RelaySettings as RelaySettings
+from mqcd.config.settings.deliver import ReplyRuleSettings as ReplyRuleSettings
+from mqcd.config.settings.deliver import SenderSettings as SenderSettings
+from mqcd.config.settings.deliver import ZoneMatchSettings as ZoneMatchSettings
+from mqcd.config.settings.deliver import ZoneSettings as ZoneSettings
+from mqcd.config.settings.listenertls import ListenerSslSettings as ListenerSslSettings
+from mqcd.config.settings.logs import AuditSettings as AuditSettings
+from mqcd.config.settings.logs import LogSettings as LogSettings
+from mqcd.config.settings.ops import AdviceSettings as AdviceSettings
+from mqcd.config.settings.ops import ControlSettings as ControlSettings
+from mqcd.config.settings.ops import EventsSettings as EventsSettings
+from mqcd.config.settings.ops import FeedsSettings as FeedsSettings
+from mqcd.config.settings.ops import MetricsSettings as MetricsSettings
+from mqcd.config.settings.ops import OpsSettings as OpsSettings
+from mqcd.config.settings.ops import PageSettings as PageSettings
+from mqcd.config.settings.ops import TracesSettings as TracesSettings
+from mqcd.config.settings.ops import WebhookSettings as WebhookSettings
+from mqcd.config.settings.queue import CLUSTER as CLUSTER
+from mqcd.config.settings.queue import HeldDomainSettings as HeldDomainSettings
+from mqcd.config.settings.queue import JournalSettings as JournalSettings
+from mqcd.config.settings.queue import QueueSettings as QueueSettings
+from mqcd.config.settings.queue import ShardSettings as ShardSettings
+from mqcd.config.settings.queue import SpoolSettings as SpoolSettings
+from mqcd.config.settings.queue import StoreSettings as StoreSettings
+from mqcd.config.settings.report import ReportSettings as ReportSettings
+from mqcd.config.settings.submit import LOCAL as LOCAL
+from mqcd.config.settings.submit import ListenerSettings as ListenerSettings
+from mqcd.config.settings.submit import LocalSettings as LocalSettings
+from mqcd.config.settings.submit import NetworkSettings as NetworkSettings
+from mqcd.config.settings.submit import PeerSettings as PeerSettings
+from mqcd.config.settings.submit import PrioritySettings as PrioritySettings
+from mqcd.config.settings.submit import QuotaSettings as QuotaSettings
+from mqcd.config.settings.submit import SenderRightSettings as SenderRightSettings
+from mqcd.config.settings.submit import ServerNetworkSettings as ServerNetworkSettings
+from mqcd.config.settings.submit import ServerSettings as ServerSettings
+from mqcd.config.settings.submit import SubmitSettings as SubmitSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
