@@ -51,8 +51,9 @@ from mqcd.submit.policy.rules import CLIENT_LISTED, Suppressed
 from mqcd.submit.session.connections import Unnamed, client_address, is_proxy, named_client
 from mqcd.submit.session.desk import Desk, HeldMail
 from mqcd.submit.session.intake import Intake
-from mqcd.submit.session.session import Session, SessionView
+from mqcd.submit.session.session import Session
 from mqcd.submit.session.traced import session_of
+from mqcd.submit.session.view import SessionView, view_of
 from mqcd.submit.users.logins import Logins
 
 log = logging.getLogger(__name__)
@@ -153,7 +154,7 @@ class Door:
     def views(self) -> Sequence[SessionView]:
         """Its sessions as operators see them."""
         now = self._clock.monotonic()
-        return [session.view(now) for session in self._sessions]
+        return [view_of(each.dialogue, now - each.deadlines.began) for each in self._sessions]
 
     @property
     def waiting(self) -> int:
@@ -274,9 +275,7 @@ class Door:
         if self._passing is not None:
             self._passing.count(self._capacity.taken)
         name = f"{self.settings.name}-{next(self._numbers):x}"
-        session = session_of(self, self.traces, name, client)
-        session.caller = caller
-        return session
+        return session_of(self, self.traces, rules, name, client, caller)
 
     def enter(self, session: Session) -> None:
         """The connection is established."""
@@ -285,7 +284,7 @@ class Door:
     def leave(self, session: Session) -> None:
         """The connection has closed, and no commit is under way for it."""
         self._sessions.discard(session)
-        self._places.leave(session.places)
+        self._places.leave(session.dialogue.places)
         self._forget(session)
         if self._stopping and not self._sessions:
             self._empty.set()
@@ -295,10 +294,11 @@ class Door:
         self._observer.refused(self._clock.now(), refusal)
 
     def _forget(self, session: Session) -> None:
-        self._capacity.remove(session.client)
+        dialogue = session.dialogue
+        self._capacity.remove(dialogue.client)
         if self._passing is not None:
             self._passing.count(self._capacity.taken)
-        self._peers.remove(session.client or session.caller.user)
+        self._peers.remove(dialogue.client or dialogue.caller.user)
 
     def _take(self, connection: socket.socket, peer: object) -> None:
         """A client has connected."""

@@ -20,7 +20,7 @@ from mqcd.deliver.lanes.lane import PROMPT_MS, LaneState
 from mqcd.ops.last_replies import LastReply
 
 if TYPE_CHECKING:
-    from mqcd.submit.session.session import SessionView
+    from mqcd.submit.session.view import SessionView
 
 NO_RULES: Mapping[str, str] = {}
 

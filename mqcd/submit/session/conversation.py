@@ -1,4 +1,4 @@
-"""The state of one session, its refusals, and what its replies wait for: the base of `dialogue`. Pure.
+"""The base of `dialogue`: a session's state, its refusals, what its replies wait for, logins and TLS. Pure.
 
 `states.TABLE` says which event changes which state; `_move` alone changes it, and raises IllegalTransition
 for what the table does not have. A refusal is reported to `refused`, with its reason. Bad commands (not
@@ -26,6 +26,11 @@ questions come first:
 | `Delay` | what a bad client does; MAIL while memory is short | |
 | `Place` | MAIL while as many messages are on their way as can be committed | without one MAIL is refused |
 
+AUTH moves the state to LOGIN, where each line is a response (`_respond`), and with the password to CHECKING;
+`auth.login` decides how it goes on, `_take_turn` acts on that. STARTTLS moves it to HANDSHAKE, `secured` on:
+the session begins again then, name, login and message of the client are forgotten (RFC 3207, 4.2). Where TLS
+is mandatory, commands are refused before it, except the commands that lead to it.
+
 Settings read: maxbadreqs, delay_badreq, delay_badrecip.
 """
 
@@ -37,11 +42,11 @@ from dataclasses import dataclass
 from mqcd.core.errors import IllegalTransition
 from mqcd.core.ports import Refusal
 from mqcd.core.smtp.reply import Reply
-from mqcd.submit.auth.login import Login
+from mqcd.submit.auth.login import Login, Turn
 from mqcd.submit.checks.greylist import Triplet
 from mqcd.submit.checks.names import Lookup, Verdict
 from mqcd.submit.esmtp import replies
-from mqcd.submit.esmtp.caller import STRANGER, Caller
+from mqcd.submit.esmtp.caller import PLAIN, STRANGER, Caller, Channel
 from mqcd.submit.esmtp.calls import Collect, Start
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.states import TABLE, Event, State
@@ -86,12 +91,16 @@ class Conversation:
 
     __slots__ = (
         "_bad",
-        "_listener",
         "_refused",
+        "_secret",
         "_trusted",
         "_turned_down",
         "caller",
+        "channel",
         "client",
+        "esmtp",
+        "helo",
+        "listener",
         "login",
         "places",
         "rules",
@@ -110,7 +119,7 @@ class Conversation:
         """The session's name in the log."""
         self.caller: Caller = STRANGER
         """What is known of the client without a login."""
-        self._listener = listener
+        self.listener = listener
         self.client = client
         """IP address of the client."""
         self._refused = refused
@@ -129,6 +138,21 @@ class Conversation:
         self.state = State.START
         self.transaction: Transaction | None = None
         """The message being announced."""
+        self._secret = False
+        """Whether a line that is no command may be a password: it is not logged then."""
+        self.helo = ""
+        """The client's name from EHLO or HELO, cleaned; "" before that."""
+        self.esmtp = False
+        """Whether it said EHLO, not HELO."""
+        self.channel = PLAIN
+        """How the client is connected; see `secured`."""
+
+    @property
+    def _begun_login(self) -> Login:
+        """The login of a session whose users may log in. Raises IllegalTransition."""
+        if self.login is None:
+            raise IllegalTransition(Event.AUTH, self.state)
+        return self.login
 
     def _new_login(self) -> Login | None:
         access = self.rules.access
@@ -213,7 +237,7 @@ class Conversation:
             Refusal(
                 reason=reason,
                 reply=reply,
-                listener=self._listener,
+                listener=self.listener,
                 client=self.client,
                 sender=sender,
                 recipient=recipient,
@@ -260,3 +284,66 @@ class Conversation:
         octets = self.refuse(reason, reply, recipient, command)
         self._move(Event.CLOSE)
         return octets
+
+    # ------------------------------------------------------------ TLS and logins
+
+    def secured(self, channel: Channel) -> None:
+        """TLS has begun: what the client said before is forgotten."""
+        self._move(Event.SECURED)
+        self.channel = channel
+        self.helo = ""
+        self.esmtp = False
+        self._secret = False
+        self.login = self._new_login()
+        if self.login is not None:
+            self.login.channel = channel
+
+    @property
+    def _locked(self) -> bool:
+        """Whether TLS is mandatory and has not begun."""
+        return self.rules.locked(self.channel)
+
+    def _starttls(self, argument: str) -> bytes:
+        if argument:
+            return self.bad(replies.NO_ARGUMENT)
+        self._move(Event.STARTTLS)
+        return replies.TLS_READY
+
+    def _needs_tls(self, argument: str) -> bytes:
+        return self.refuse(Reason.TLS, replies.NEEDS_TLS)
+
+    def _auth(self, argument: str) -> bytes:
+        turn = self._begun_login.begin(argument)
+        if isinstance(turn, Reply):
+            # A client that does not wait for this reply sends its password as a command.
+            self._secret = True
+            return self.bad(turn, Reason.AUTH)
+        self._move(Event.AUTH)
+        return self._take_turn(turn)
+
+    def _respond(self, line: bytes) -> bytes:
+        return self._take_turn(self._begun_login.take(line))
+
+    def bad_line(self, reply: Reply) -> bytes:
+        """A line that cannot be read."""
+        if self.state is State.LOGIN:
+            return self._take_turn(self._begun_login.take_bad_line())
+        return self.bad(reply)
+
+    def checked(self, good: bool | None) -> bytes:
+        """The reply once the password of `login` is compared (`Check`); None = it could not be."""
+        return self._take_turn(self._begun_login.checked(good))
+
+    def _take_turn(self, turn: Turn) -> bytes:
+        """Do what the login has come to; gives the reply's octets."""
+        self._move(turn.event)
+        if turn.event is Event.CHECK:
+            self._wait(Check())
+        if turn.reply is None:
+            return turn.octets
+        if turn.event is Event.IDENTIFIED:
+            return turn.reply.encode()
+        self._secret = True
+        if turn.bad:
+            return self.bad(turn.reply, Reason.AUTH)
+        return self.refuse(Reason.AUTH, turn.reply, claimed=turn.claimed)

@@ -11,8 +11,8 @@ With BDAT a message comes in chunks (RFC 3030): `chunk` is the one that state CO
 reply waits for: `waits`. Where the answer to a question, or the filter, refuses the command after all, it
 calls `retract`.
 
-One object in three modules: `conversation` has the state, the refusals and the waits, `securing` logins and
-TLS, this one the commands.
+One object in two modules: `conversation` has the state, the refusals, the waits, logins and TLS, this one the
+commands.
 
 Settings read: maxmsgsize, maxrecips, maxmessages, and those of `conversation` and `rules`.
 """
@@ -40,8 +40,7 @@ from mqcd.submit.esmtp.urgency import lowered
 from mqcd.submit.message.chunking import Chunk, parse_bdat
 from mqcd.submit.message.received import clean_helo
 from mqcd.submit.policy.rules import Rules
-from mqcd.submit.session.conversation import Place, Skip
-from mqcd.submit.session.securing import Securing
+from mqcd.submit.session.conversation import Conversation, Place, Skip
 
 _MAX_VERB = 20
 """Characters of a word that is no command, for the log."""
@@ -52,7 +51,7 @@ _FROM = re.compile(r"FROM:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 _TO = re.compile(r"TO:[ \t]*(?=[^ \t])", re.IGNORECASE | re.ASCII)
 
 
-class Dialogue(Securing):
+class Dialogue(Conversation):
     """One session with one client. A handler gets the command's argument and returns the reply's octets."""
 
     __slots__ = ("_commands", "chunk", "collects", "messages")

@@ -9,9 +9,7 @@ Settings read: submission.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Protocol
 
 from mqcd.core.clients import client_network
 from mqcd.core.model import Key
@@ -22,18 +20,9 @@ from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.message.keys import take_key
 from mqcd.submit.message.zoning import MAX_SECTION
 from mqcd.submit.session.dialogue import Dialogue
+from mqcd.submit.session.stream import Stream
 
 _TWO_KEYS = Reply(code=554, status="5.6.0", text=f"X-mqcd-Key and {KEY} of MAIL are not the same key")
-
-
-class Large(Protocol):
-    """A message that is still arriving."""
-
-    async def head(self, octets: int) -> bytes:
-        """Its beginning."""
-
-    def replace(self, first: bytes, watch: Callable[[bytes], None]) -> None:
-        """Put `first` in the place of its beginning; `watch` sees what comes after it."""
 
 
 def of_whole(dialogue: Dialogue, content: bytes) -> tuple[Key | None, bytes]:
@@ -55,7 +44,7 @@ def of_whole(dialogue: Dialogue, content: bytes) -> tuple[Key | None, bytes]:
     return key, rest
 
 
-async def of_stream(dialogue: Dialogue, stream: Large) -> Key | None:
+async def of_stream(dialogue: Dialogue, stream: Stream) -> Key | None:
     """The same for a large one, which goes on without its key."""
     if not dialogue.rules.settings.submission:
         return None

@@ -1,4 +1,4 @@
-"""Whether a session answers, and when its client has taken too long: tables and a decision. Pure.
+"""Whether a session answers: the states of its connection, as a table. Pure.
 
 | link | commands | a task under way | the connection |
 |---|---|---|---|
@@ -66,27 +66,3 @@ TABLE: Mapping[Event, Mapping[Link, Link]] = {
 def after(link: Link, event: Event) -> Link:
     """The state that follows. Raises IllegalTransition."""
     return following(TABLE, event, link, "connection")
-
-
-class Overdue(Enum):
-    """What becomes of a session whose client has taken too long."""
-
-    INTERRUPT = auto()
-    """It ends with a reply, as soon as it is not committing a message."""
-    CUT = auto()
-    """It loses its connection: it does not take even the last reply."""
-
-
-def overdue(link: Link, *, silent: bool, too_long: bool, content_slow: bool | None) -> Overdue | None:
-    """What to do with a session now, if anything.
-
-    `silent`: nothing has come for the listener's `timeout` that the server waits for. `too_long`: the session
-    has lasted for SESSION_MS of `session`, which ends it when no content is under way. `content_slow`: the
-    octets of one message were waited for longer than ten minutes and its size at 1 KB/s, since octets that
-    drip must hold no session for ever; None = no task is under way. What the server makes the client wait for
-    does not count. A client that does not even take the last reply is cut off after `timeout` more.
-    """
-    if link is not Link.ANSWERING:
-        return Overdue.CUT if silent or too_long else None
-    late = too_long if content_slow is None else content_slow
-    return Overdue.INTERRUPT if silent or late else None

@@ -9,7 +9,6 @@ Interrupted when the session is ended.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from mqcd.core.errors import MqcdError
 from mqcd.submit.message.body import BodyReader
@@ -19,36 +18,6 @@ from mqcd.submit.session.wire import Wire
 
 class Abandoned(MqcdError):
     """A command between two chunks has ended the message; that command has its reply."""
-
-
-class Reader(Protocol):
-    """What turns octets into content."""
-
-    @property
-    def done(self) -> bool:
-        """Whether all has come."""
-
-    @property
-    def size(self) -> int:
-        """Octets of content so far."""
-
-    @property
-    def fault(self) -> str:
-        """The first fault of the content; "" = none so far."""
-
-
-class Source(Protocol):
-    """Where a message's content comes from."""
-
-    @property
-    def reader(self) -> Reader:
-        """How far it has come."""
-
-    async def next(self) -> bytes:
-        """The next content."""
-
-    async def finish(self) -> None:
-        """Drop what comes before a reply is due."""
 
 
 class Dotted:
@@ -93,12 +62,15 @@ class Chunked:
         reader = self.reader
         if not (reader.missing or reader.done):
             reader.expect(await self._next_chunk())
-        return reader.feed(await self._wire.take_some(reader.missing) if reader.missing else b"")
+        return reader.feed(await self._wire.take(reader.missing) if reader.missing else b"")
 
     async def finish(self) -> None:
         """Drop the rest of the chunk."""
         while self.reader.missing:
-            self.reader.feed(await self._wire.take_some(self.reader.missing))
+            self.reader.feed(await self._wire.take(self.reader.missing))
+
+
+Source = Dotted | Chunked
 
 
 def source_of(

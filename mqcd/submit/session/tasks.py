@@ -21,8 +21,7 @@ dialogue alone sets, is the last one announced.
 | or RSET instead of BDAT | READY | `command` answers it; no chunk is announced, so Abandoned ends it |
 
 A task raises ConnectFailed and Interrupted where the wire has failed, CancelledError where the session is
-cut; anything else is a fault. What becomes of the session then, and after each reply, `session` decides: a
-task knows of it what `Replying` has.
+cut; anything else is a fault. What becomes of the session then, and after each reply, `session` decides.
 
 Settings read: bare_newline.
 """
@@ -30,6 +29,7 @@ Settings read: bare_newline.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
 from mqcd.config.settings import BareNewline
@@ -40,6 +40,7 @@ from mqcd.submit.esmtp.states import State
 from mqcd.submit.message.chunking import Chunk
 from mqcd.submit.policy.load import BUSY
 from mqcd.submit.session.conversation import Check, Delay, Place, Skip
+from mqcd.submit.session.deadlines import Deadlines
 from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter
 from mqcd.submit.session.intake import Intake, take_message
@@ -53,8 +54,16 @@ _COMMAND_MS = 100
 """What a command between two chunks costs of the time that the message has: it brings no octets."""
 
 
-class Replying(Protocol):
-    """What a task may ask of its session. All of it is done at once."""
+class Served(Protocol):
+    """A session, as its tasks see it; all calls are done at once."""
+
+    intake: Intake
+    dialogue: Dialogue
+    wire: Wire
+    deadlines: Deadlines
+    work: Work
+    """It runs the task."""
+    filter: Filter | None
 
     @property
     def link(self) -> Link:
@@ -77,110 +86,95 @@ class Replying(Protocol):
         """The connection of a client that has become the server."""
 
 
-class SessionTask:
-    """One task: one of the public methods, which gives its replies itself."""
+async def command(session: Served, line: bytes) -> None:
+    """Answer one command, by the filter if there is one; it sees no responses of a login."""
+    dialogue, filtering = session.dialogue, session.filter
+    response = dialogue.state is State.LOGIN
+    reply = session.answer(line)
+    if filtering is None or response:
+        await finish(session, reply)
+        return
+    reply = await filtering.command(line, await session.intake.desk.settle(dialogue, reply))
+    await finish(session, reply)
+    _end_if_closing(session, reply)
 
-    __slots__ = ("_dialogue", "_filter", "_intake", "_session", "_wire", "_work")
 
-    def __init__(
-        self,
-        session: Replying,
-        dialogue: Dialogue,
-        wire: Wire,
-        work: Work,
-        intake: Intake,
-        filtering: Filter | None,
-    ) -> None:
-        """`work` runs it."""
-        self._session = session
-        self._dialogue = dialogue
-        self._wire = wire
-        self._work = work
-        self._intake = intake
-        self._filter = filtering
+async def finish(session: Served, reply: bytes) -> None:
+    """Give the reply to a command, after what it waits for; after that to ATRN send what is collected."""
+    dialogue, wire, desk = session.dialogue, session.wire, session.intake.desk
+    reply = await desk.settle(dialogue, reply)
+    while (wait := dialogue.next_wait()) is not None:
+        match wait:
+            case Skip():
+                session.deadlines.begin_message()
+                await wire.skip(wait.octets)
+            case Delay():
+                # One that begins only now would hold up a session that is to end.
+                if wire.error is None:
+                    await session.work.delay(wait.ms)
+            case Check():
+                reply = await desk.check_password(dialogue)
+            case Place():
+                if not await session.work.for_place(session.intake.load, dialogue):
+                    reply = dialogue.retract(Reason.OVERLOAD, BUSY)
+            case _:
+                raise ValueError(f"{wait} is awaited by the desk alone")
+    session.give(reply)
+    if dialogue.state is State.REVERSED and session.link not in OVER:
+        session.write()
+        await desk.collect(dialogue, session.hand_over(), lambda: wire.error is not None)
 
-    async def command(self, line: bytes) -> None:
-        """Answer one command, by the filter if there is one; it sees no responses of a login."""
-        response = self._dialogue.state is State.LOGIN
-        reply = self._session.answer(line)
-        if self._filter is None or response:
-            await self.finish(reply)
-            return
-        reply = await self._filter.command(line, await self._intake.desk.settle(self._dialogue, reply))
-        await self.finish(reply)
-        self._end_if_closing(reply)
 
-    async def finish(self, reply: bytes) -> None:
-        """Give the reply to a command, after what it waits for; after that to ATRN send what is collected."""
-        session, dialogue, desk = self._session, self._dialogue, self._intake.desk
-        reply = await desk.settle(dialogue, reply)
-        while (wait := dialogue.next_wait()) is not None:
-            match wait:
-                case Skip():
-                    await self._wire.skip(wait.octets)
-                case Delay():
-                    # One that begins only now would hold up a session that is to end.
-                    if self._wire.error is None:
-                        await self._work.delay(wait.ms)
-                case Check():
-                    reply = await desk.check_password(dialogue)
-                case Place():
-                    if not await self._work.for_place(self._intake.load, dialogue):
-                        reply = dialogue.retract(Reason.OVERLOAD, BUSY)
-                case _:
-                    raise ValueError(f"{wait} is awaited by the desk alone")
-        session.give(reply)
-        if dialogue.state is State.REVERSED and session.link not in OVER:
-            session.write()
-            await desk.collect(dialogue, session.hand_over(), lambda: self._wire.error is not None)
+async def content(session: Served) -> None:
+    """Take a message and give its replies, unless a command between chunks has ended it."""
+    dialogue, filtering = session.dialogue, session.filter
+    session.deadlines.begin_message()
+    normalize = dialogue.rules.settings.bare_newline is BareNewline.NORMALIZE
+    source = source_of(session.wire, dialogue.chunk, partial(_next_chunk, session), normalize=normalize)
+    # What LMTP's client waits for (RFC 2033, 4.2): one message has one outcome for all its recipients.
+    replies_due = dialogue.begun.accepted if dialogue.rules.lmtp else 1
+    try:
+        reply = await take_message(session.intake, dialogue, source, filtering)
+    except Abandoned:
+        return
+    dialogue.sent()
+    session.give(reply * replies_due)
+    if filtering is not None:
+        filtering.sent()
+        _end_if_closing(session, reply)
 
-    async def content(self) -> None:
-        """Take a message and give its replies, unless a command between chunks has ended it."""
-        dialogue, wire = self._dialogue, self._wire
-        wire.begin()
-        normalize = dialogue.rules.settings.bare_newline is BareNewline.NORMALIZE
-        source = source_of(wire, dialogue.chunk, self._next_chunk, normalize=normalize)
-        # What LMTP's client waits for (RFC 2033, 4.2): one message has one outcome for all its recipients.
-        replies_due = dialogue.begun.accepted if dialogue.rules.lmtp else 1
+
+async def _next_chunk(session: Served) -> Chunk:
+    """Reply to a chunk; answer commands up to the next. Raises Abandoned when one ends the message."""
+    dialogue = session.dialogue
+    session.give(dialogue.chunk_taken())
+    while dialogue.state is State.CHUNKS and session.link not in OVER:
+        # Other sessions have a turn.
+        await asyncio.sleep(0)
         try:
-            reply = await take_message(self._intake, dialogue, source, self._filter)
-        except Abandoned:
-            return
-        dialogue.sent()
-        self._session.give(reply * replies_due)
-        if self._filter is not None:
-            self._filter.sent()
-            self._end_if_closing(reply)
+            line = await _next_line(session)
+        except BadLine as error:
+            await finish(session, dialogue.bad_line(replies.unreadable(error)))
+        else:
+            await command(session, line)
+    if not dialogue.takes_chunk or dialogue.chunk is None:
+        raise Abandoned
+    return dialogue.chunk
 
-    async def _next_chunk(self) -> Chunk:
-        """Reply to a chunk; answer commands up to the next. Raises Abandoned when one ends the message."""
-        session, dialogue = self._session, self._dialogue
-        session.give(dialogue.chunk_taken())
-        while dialogue.state is State.CHUNKS and session.link not in OVER:
-            # Other sessions have a turn.
-            await asyncio.sleep(0)
-            try:
-                line = await self._next_line()
-            except BadLine as error:
-                await self.finish(dialogue.bad_line(replies.unreadable(error)))
-            else:
-                await self.command(line)
-        if not dialogue.takes_chunk or dialogue.chunk is None:
-            raise Abandoned
-        return dialogue.chunk
 
-    async def _next_line(self) -> bytes:
-        """The next command between two chunks, once the client reads its replies."""
-        session, wire = self._session, self._wire
-        wire.spend(_COMMAND_MS)
+async def _next_line(session: Served) -> bytes:
+    """The next command between two chunks, once the client reads its replies."""
+    wire = session.wire
+    session.deadlines.spend(_COMMAND_MS)
+    wire.check()
+    while session.link is Link.UNREAD or (line := wire.next_line()) is None:
+        session.write()
+        await wire.wait()
         wire.check()
-        while session.link is Link.UNREAD or (line := wire.next_line()) is None:
-            session.write()
-            await wire.wait()
-            wire.check()
-        return line
+    return line
 
-    def _end_if_closing(self, reply: bytes) -> None:
-        """A 421 of the filter is the last reply."""
-        if reply.startswith(_CLOSING):
-            self._session.end()
+
+def _end_if_closing(session: Served, reply: bytes) -> None:
+    """A 421 of the filter is the last reply."""
+    if reply.startswith(_CLOSING):
+        session.end()

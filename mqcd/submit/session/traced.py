@@ -5,38 +5,24 @@ from __future__ import annotations
 import asyncio
 
 from mqcd.core.smtp.tracing import Side, Tap, Traces, Who
+from mqcd.submit.esmtp.caller import Caller
 from mqcd.submit.esmtp.states import State
+from mqcd.submit.policy.rules import Rules
 from mqcd.submit.session.session import Host, Session
-from mqcd.submit.session.tasks import SessionTask
 
 
-def session_of(host: Host, traces: Traces, name: str, client: str) -> Session:
+def session_of(host: Host, traces: Traces, rules: Rules, name: str, client: str, caller: Caller) -> Session:
     """A session for a new client, traced where a trace may be for it."""
-    loop = asyncio.get_running_loop()
     if traces and (tap := traces.tap(Side.IN, name, host.intake.listener, (client,))) is not None:
-        return TracedSession(host, name, client, loop, tap)
-    return Session(host, name, client, loop)
-
-
-class TracedTask(SessionTask):
-    """One of a traced session."""
-
-    __slots__ = ()
-    _session: TracedSession
-
-    async def content(self) -> None:
-        """See `SessionTask`."""
-        await super().content()
-        self._session.tap.note("content", octets=self._wire.taken)
+        return TracedSession(host, rules, name, client, caller, tap)
+    return Session(host, rules, name, client, caller)
 
 
 class TracedSession(Session):
     """What each line costs is paid by these alone."""
 
-    _task_type = TracedTask
-
-    def __init__(self, host: Host, name: str, client: str, loop: asyncio.AbstractEventLoop, tap: Tap) -> None:
-        super().__init__(host, name, client, loop)
+    def __init__(self, host: Host, rules: Rules, name: str, client: str, caller: Caller, tap: Tap) -> None:
+        super().__init__(host, rules, name, client, caller)
         self.tap = tap
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -47,7 +33,7 @@ class TracedSession(Session):
     def secured(self) -> None:
         """See `Session`."""
         super().secured()
-        self.tap.note("secured", tls=self._dialogue.channel.tls)
+        self.tap.note("secured", tls=self.dialogue.channel.tls)
 
     def connection_lost(self, error: Exception | None) -> None:
         """See `Session`."""
@@ -61,14 +47,18 @@ class TracedSession(Session):
 
     def write(self) -> None:
         """See `Session`."""
-        self.tap.names(self._dialogue.user)
+        self.tap.names(self.dialogue.user)
         for octets in self._out:
             self.tap.said(Who.SERVER, octets)
         super().write()
 
+    async def _content(self) -> None:
+        await super()._content()
+        self.tap.note("content", octets=self.deadlines.content)
+
     def hear(self, line: bytes) -> None:
         """The client says a line."""
-        if self._dialogue.state is State.LOGIN:
+        if self.dialogue.state is State.LOGIN:
             self.tap.secret(Who.CLIENT)
         else:
             self.tap.said(Who.CLIENT, line + b"\n")

@@ -8,34 +8,20 @@
 * `fail` ends every present and future `take` with an error, which is how a message is interrupted: by
   the client's leaving (ConnectFailed), by a timeout, by a stop (Interrupted). Work that is not waiting
   for the client, such as a commit, is not disturbed.
-* `begin` and `is_slow` measure how long one message's octets were waited for.
-* `owing_since` is the time since which the client owes a line, or the next chunk. The server's own time does
-  not count, such as a commit's or a delay's:
-
-  | | by |
-  |---|---|
-  | the client owes, if it did not: `owe` | the greeting is written, or TLS begins or has begun |
-  | | all that came is answered, and no task runs |
-  | | a task waits for octets (`wait`) |
-  | | it does not read its replies, or is to close the connection |
-  | it owes nothing: `owes_nothing` | a line or content is read |
-  | | TLS has begun |
-  | | it reads its replies again |
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Protocol
 
 from mqcd.core.errors import ConnectFailed, DecodeError, MqcdError
-from mqcd.core.ports import Clock
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.esmtp.refusal import Reason
+from mqcd.submit.session.deadlines import Deadlines
 
 HIGH_WATER = 64 * 1024
-MESSAGE_MS = 600_000
-"""Time limit for a message's content, plus 1 ms for each octet of it."""
 MAX_LINE = 2048
 """Octets of a command line with its CRLF. RFC 5321, 4.5.3.1.4 has 512, and each extension adds to it:
 DSN alone 500 for ORCPT (RFC 3461, 4.2)."""
@@ -70,53 +56,44 @@ class Wire:
     __slots__ = (
         "_bare_lf",
         "_chunks",
-        "_clock",
-        "_counted_to",
         "_current",
-        "_error",
+        "_deadlines",
         "_loop",
         "_overlong",
         "_paused",
         "_position",
-        "_taken",
         "_transport",
-        "_waited",
         "_waiter",
         "at_end",
+        "error",
         "held",
-        "owing_since",
     )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         transport: Pausable,
-        clock: Clock,
+        deadlines: Deadlines,
         *,
         bare_lf: bool = False,
     ) -> None:
         """`bare_lf`: a command line may end in LF alone."""
         self._loop = loop
         self._transport = transport
-        self._clock = clock
+        self._deadlines = deadlines
         self._bare_lf = bare_lf
         self._current = b""
         self._position = 0
         self._chunks: list[bytes] = []
         self._paused = False
         self._overlong = False
-        self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._waited = 0
-        self._counted_to = 0
-        """Monotonic ms up to which `_waited` holds the time that the client owes."""
-        self._taken = 0
+        self.error: Exception | None = None
+        """What `fail` was called with; None = it was not."""
         self.held = 0
         """Octets that are not read yet."""
         self.at_end = False
         """The client has closed its side."""
-        self.owing_since = 0
-        """Monotonic ms since when the server waits for a line or a chunk; 0 = it does not wait."""
 
     def feed_data(self, data: bytes) -> None:
         """Octets came."""
@@ -135,8 +112,7 @@ class Wire:
 
     def fail(self, error: Exception) -> None:
         """End all reads, now and later, with `error`. The first error stays."""
-        if self._error is None:
-            self._error = error
+        self.error = self.error or error
         self.wake()
 
     def next_line(self, most: int = MAX_LINE) -> bytes | None:
@@ -153,7 +129,7 @@ class Wire:
         start = self._position
         self._position = end + 1
         self._consumed(self._position - start)
-        self.owing_since = 0
+        self._deadlines.owes_nothing()
         if self._overlong or end + 1 - start > most:
             self._overlong = False
             raise BadLine("Line too long")
@@ -163,24 +139,9 @@ class Wire:
             raise BadLine("Line does not end in CRLF")
         return self._current[start:end]
 
-    async def take(self) -> bytes:
-        """All received octets, at least one. Raises ConnectFailed when the client has disconnected."""
-        while not self.held:
-            await self.wait()
-        self.check()
-        if self._position < len(self._current):
-            self._chunks.insert(0, self._current[self._position :])
-        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
-        self._current = b""
-        self._position = 0
-        self._consumed(len(data))
-        self._taken += len(data)
-        self.owing_since = 0
-        return data
-
-    async def take_some(self, most: int) -> bytes:
-        """At least one of the received octets, at most `most`. Raises ConnectFailed like `take`."""
+    async def take(self, most: int = sys.maxsize) -> bytes:
+        """At least one of the received octets of content, at most `most`. Raises ConnectFailed if the client
+        has left."""
         while not self.held:
             await self.wait()
         self.check()
@@ -191,16 +152,19 @@ class Wire:
         start = self._position
         data = self._current[start : start + most]
         self._position = start + len(data)
+        if self._position == len(self._current):
+            # Not kept until the next line: that may be a long time.
+            self._current = b""
+            self._position = 0
         self._consumed(len(data))
-        self._taken += len(data)
-        self.owing_since = 0
+        self._deadlines.content += len(data)
+        self._deadlines.owes_nothing()
         return data
 
     async def skip(self, octets: int) -> None:
         """Drop so many octets of content. Raises ConnectFailed like `take`."""
-        self.begin()
         while octets:
-            octets -= len(await self.take_some(octets))
+            octets -= len(await self.take(octets))
 
     def unread(self, data: bytes) -> None:
         """Put back the tail of what `take` returned."""
@@ -208,58 +172,23 @@ class Wire:
         self._position = 0
         self.held += len(data)
 
-    @property
-    def taken(self) -> int:
-        """Octets of this message's content so far."""
-        return self._taken
-
-    @property
-    def error(self) -> Exception | None:
-        """What `fail` was called with; None = it was not."""
-        return self._error
-
     def check(self) -> None:
         """Raise what `fail` was called with, if it was."""
-        if self._error is not None:
-            raise self._error
-
-    def begin(self) -> None:
-        """A message's content follows."""
-        self._waited = self._taken = 0
-
-    def is_slow(self, now: int) -> bool:
-        """Whether the octets of this message have been waited for too long at `now` (monotonic)."""
-        waiting = now - max(self.owing_since, self._counted_to) if self.owing_since else 0
-        return self._waited + waiting >= MESSAGE_MS + self._taken
-
-    def owe(self) -> None:
-        """Start waiting for the client, unless that has begun already."""
-        if not self.owing_since:
-            self.owing_since = self._clock.monotonic() or 1
-
-    def owes_nothing(self) -> None:
-        """The client has sent what the server waited for."""
-        self.owing_since = 0
-
-    def spend(self, time: int) -> None:
-        """Count `time` ms as waited for this message."""
-        self._waited += time
+        if self.error is not None:
+            raise self.error
 
     async def wait(self) -> None:
         """Wait until something happens. Raises ConnectFailed when the client sends no more."""
         self.check()
         if self.at_end:
             raise ConnectFailed("the client closed the connection")
-        self.owe()
+        self._deadlines.owe()
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
-            if self.owing_since:
-                now = self._clock.monotonic()
-                self._waited += now - max(self.owing_since, self._counted_to)
-                self._counted_to = now
+            self._deadlines.waited()
 
     def wake(self) -> None:
         """End a `wait`."""

@@ -91,7 +91,7 @@ class Wireless:
             self._session.data_received(octets)
         await turns(4)
         # A password is compared in a thread meanwhile.
-        while not (self._transport.closed or self._session.wire.owing_since):
+        while not (self._transport.closed or self._session.deadlines.owing_since):
             await turns(1)
 
     async def reply(self) -> str:

@@ -8,8 +8,9 @@ import pytest
 
 from mqcd.core.errors import DecodeError
 from mqcd.submit.message.chunking import Chunk, ChunkReader, parse_bdat
-from mqcd.submit.session.session import SESSION_MS, Session
-from mqcd.submit.session.wire import HIGH_WATER, MESSAGE_MS
+from mqcd.submit.session.deadlines import MESSAGE_MS, SESSION_MS
+from mqcd.submit.session.session import Session
+from mqcd.submit.session.wire import HIGH_WATER
 from tests.fakes.clock import turns
 from tests.unit.submit.session.test_session import TIMEOUT, connect
 from tests.unit.submit.support import House, Transport, server
@@ -280,7 +281,7 @@ async def test_chatter_between_chunks_wears_out_patience() -> None:
 async def test_chunks_may_outlast_a_session() -> None:
     talk = await Talk().begin(timeout=0)
     await talk.say(ENVELOPE + bdat(BODY, False))
-    talk.session.wire.owing_since = SESSION_MS
+    talk.session.deadlines.owing_since = SESSION_MS
     talk.session.check_deadline(SESSION_MS + 1, TIMEOUT)
     assert await talk.say(bdat(BODY)) == ["250"]
 

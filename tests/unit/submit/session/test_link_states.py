@@ -1,4 +1,4 @@
-"""The states of a connection at the door, and its limits of time."""
+"""The states of a connection at the door."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from mqcd.core.errors import IllegalTransition
-from mqcd.submit.session.link_states import TABLE, Event, Link, Overdue, after, overdue
+from mqcd.submit.session.link_states import TABLE, Event, Link, after
 
 
 def test_the_table_has_every_event_and_each_state_is_reached() -> None:
@@ -31,21 +31,3 @@ def test_a_connection_that_is_gone_stays_so() -> None:
 def test_the_last_reply_is_given_once(link: Link) -> None:
     with pytest.raises(IllegalTransition, match=link.name):
         after(link, Event.END)
-
-
-def test_a_client_that_reads_no_replies_is_cut_off() -> None:
-    for link in (Link.UNREAD, Link.ENDED):
-        assert overdue(link, silent=True, too_long=False, content_slow=None) is Overdue.CUT
-        assert overdue(link, silent=False, too_long=True, content_slow=False) is Overdue.CUT
-        assert overdue(link, silent=False, too_long=False, content_slow=True) is None
-
-
-@pytest.mark.parametrize(
-    ("too_long", "content_slow", "ends"),
-    [(True, None, True), (True, False, False), (False, True, True), (False, None, False)],
-)
-def test_a_message_under_way_outlasts_the_session(
-    too_long: bool, content_slow: bool | None, ends: bool
-) -> None:
-    found = overdue(Link.ANSWERING, silent=False, too_long=too_long, content_slow=content_slow)
-    assert found is (Overdue.INTERRUPT if ends else None)

@@ -9,7 +9,9 @@ import pytest
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.smtp.reply import Reply
 from mqcd.submit.esmtp.refusal import Reason
-from mqcd.submit.session.wire import HIGH_WATER, MAX_LINE, MESSAGE_MS, BadLine, Interrupted, Wire
+from mqcd.submit.session.deadlines import MESSAGE_MS, Deadlines, Overdue
+from mqcd.submit.session.link_states import Link
+from mqcd.submit.session.wire import HIGH_WATER, MAX_LINE, BadLine, Interrupted, Wire
 from tests.fakes.clock import FakeClock
 
 
@@ -31,7 +33,13 @@ class Bench:
     def __init__(self) -> None:
         self.tap = Tap()
         self.clock = FakeClock()
-        self.wire = Wire(asyncio.get_running_loop(), self.tap, self.clock)
+        self.deadlines = Deadlines(self.clock, 0)
+        self.wire = Wire(asyncio.get_running_loop(), self.tap, self.deadlines)
+
+    def is_slow(self) -> bool:
+        """Whether its message takes too long."""
+        now = self.clock.monotonic()
+        return self.deadlines.overdue(now, Link.ANSWERING, busy=True) is Overdue.INTERRUPT
 
 
 async def test_lines_come_whole_however_they_are_cut() -> None:
@@ -139,62 +147,62 @@ async def test_a_failure_ends_reading_before_what_was_sent() -> None:
 async def test_the_client_owes_a_whole_line_from_its_first_octet_on() -> None:
     bench = Bench()
     bench.clock.advance(5)
-    bench.wire.owe()
+    bench.deadlines.owe()
     bench.clock.advance(5)
     bench.wire.feed_data(b"NO")
     assert bench.wire.next_line() is None
-    bench.wire.owe()
-    assert bench.wire.owing_since == 5
+    bench.deadlines.owe()
+    assert bench.deadlines.owing_since == 5
     bench.wire.feed_data(b"OP\r\n")
     assert bench.wire.next_line() == b"NOOP"
-    assert bench.wire.owing_since == 0
+    assert bench.deadlines.owing_since == 0
 
 
 async def test_the_size_of_a_message_lengthens_its_time() -> None:
     bench = Bench()
-    wire, clock = bench.wire, bench.clock
+    wire, clock, deadlines = bench.wire, bench.clock, bench.deadlines
     clock.advance(1)
-    wire.begin()
+    deadlines.begin_message()
     for _ in range(10):
         taker = asyncio.ensure_future(wire.take())
         await asyncio.sleep(0)
         clock.advance(60_000)
         wire.feed_data(b"x" * 10_000)
         await taker
-    assert wire.is_slow(clock.monotonic()) is False
-    wire.owe()
+    assert bench.is_slow() is False
+    deadlines.owe()
     clock.advance(99_999)
-    assert wire.is_slow(clock.monotonic()) is False
+    assert bench.is_slow() is False
     clock.advance(1)
-    assert wire.is_slow(clock.monotonic())
-    wire.begin()
-    assert wire.is_slow(clock.monotonic()) is False
+    assert bench.is_slow()
+    deadlines.begin_message()
+    assert bench.is_slow() is False
 
 
 async def test_time_is_counted_once_however_a_command_is_cut() -> None:
     bench = Bench()
-    wire, clock = bench.wire, bench.clock
+    wire, clock, deadlines = bench.wire, bench.clock, bench.deadlines
     clock.advance(1)
-    wire.begin()
+    deadlines.begin_message()
     for octet in b"BDAT 100000000\r\n":
         waiting = asyncio.ensure_future(wire.wait())
         await asyncio.sleep(0)
         clock.advance(5_000)
         wire.feed_data(bytes([octet]))
         await waiting
-        assert not wire.is_slow(clock.monotonic())
+        assert not bench.is_slow()
         assert wire.next_line() == (b"BDAT 100000000" if octet == 10 else None)
-    wire.owe()
+    deadlines.owe()
     clock.advance(MESSAGE_MS - 16 * 5_000 - 1)
-    assert not wire.is_slow(clock.monotonic())
+    assert not bench.is_slow()
     clock.advance(1)
-    assert wire.is_slow(clock.monotonic())
+    assert bench.is_slow()
 
 
 async def test_time_that_we_take_ourselves_makes_no_message_slow() -> None:
     bench = Bench()
-    bench.wire.begin()
+    bench.deadlines.begin_message()
     bench.wire.feed_data(b"x")
     bench.clock.advance(10_000_000)
     await bench.wire.take()
-    assert bench.wire.is_slow(bench.clock.monotonic()) is False
+    assert bench.is_slow() is False

@@ -1,0 +1,28 @@
+"""What becomes of a session whose client takes too long."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqcd.submit.session.deadlines import MESSAGE_MS, SESSION_MS, Deadlines, Overdue
+from mqcd.submit.session.link_states import Link
+from tests.fakes.clock import FakeClock
+
+
+@pytest.mark.parametrize("link", [Link.UNREAD, Link.ENDED])
+def test_a_client_that_reads_no_replies_is_cut_off(link: Link) -> None:
+    deadlines = Deadlines(FakeClock(), SESSION_MS * 2)
+    assert deadlines.overdue(SESSION_MS - 1, link, busy=True) is None
+    assert deadlines.overdue(SESSION_MS, link, busy=True) is Overdue.CUT
+    silent = Deadlines(FakeClock(), 1000)
+    silent.owe()
+    assert silent.overdue(1001, link, busy=False) is Overdue.CUT
+
+
+def test_a_message_under_way_outlasts_the_session() -> None:
+    deadlines = Deadlines(FakeClock(), 0)
+    assert deadlines.overdue(SESSION_MS, Link.ANSWERING, busy=True) is None
+    assert deadlines.overdue(SESSION_MS, Link.ANSWERING, busy=False) is Overdue.INTERRUPT
+    deadlines.spend(MESSAGE_MS)
+    assert deadlines.overdue(1, Link.ANSWERING, busy=True) is Overdue.INTERRUPT
+    assert deadlines.overdue(1, Link.ANSWERING, busy=False) is None
