@@ -13,7 +13,7 @@ import asyncio
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -69,6 +69,16 @@ def refusal(path: str, status: int, text: str) -> Response:
         return PlainTextResponse(f"{text}\n", status, fields)
     problem = {"type": "about:blank", "status": status, "title": HTTPStatus(status).phrase, "detail": text}
     return JSONResponse(problem, status, fields, media_type=PROBLEM)
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The whole body, of at most so many octets. Raises Refused."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {most} octets")
+    return body
 
 
 class Bounds:

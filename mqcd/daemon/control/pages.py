@@ -32,7 +32,7 @@ from mqcd.daemon.observers import Observers
 from mqcd.daemon.storing import Described, ServedStore
 from mqcd.deliver.service import Deliverer
 from mqcd.ops.http.pages import explain_page, pages
-from mqcd.ops.http.server import Action, Answer, Page, Request
+from mqcd.ops.http.server import Answer, Page, Request, Resource
 from mqcd.ops.http.server import Pages as PageTable
 from mqcd.ops.log.log import LogEvent
 from mqcd.ops.metrics.lag import LoopLag
@@ -100,7 +100,7 @@ class Pages:
             # Commands read the files of the clustered-file queue themselves.
             **(self._inside(self.described.queue) if self.described.queue is not None else {}),
             **self.for_ops(),
-            HELD: Action(self._when_open(answering(self.held.page))),
+            HELD: Resource(post=self._when_open(answering(self.held.page))),
             **bind(TABLE, self._handlers()),
         }
 
@@ -154,7 +154,7 @@ class Pages:
         sessions = [view for door in self.doors for view in door.views()]
         return connection_rows(sessions, self.deliverer.connections())
 
-    def _inside(self, queue: StoredQueue) -> Mapping[str, Action]:
+    def _inside(self, queue: StoredQueue) -> Mapping[str, Resource]:
         looking = Looking(queue)
         found = {
             RECORDS: looking.records,
@@ -162,7 +162,7 @@ class Pages:
             CONTENT: looking.content,
             UNFILED: looking.events,
         }
-        return {path: Action(self._when_open(answering(page))) for path, page in found.items()}
+        return {path: Resource(post=self._when_open(answering(page))) for path, page in found.items()}
 
     def _when_open(self, page: Page) -> Page:
         """503 while the queue is not open: its figures would be false zeros."""

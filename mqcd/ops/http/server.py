@@ -28,7 +28,7 @@ from mqcd.net.waits import in_time
 from mqcd.ops.http.exchange import Answer, Request, encode, parse_request, plain
 from mqcd.ops.http.hosts import KnownHosts
 
-__all__ = ["Action", "Answer", "HttpServer", "Page", "Request", "Resource"]
+__all__ = ["Answer", "HttpServer", "Page", "Request", "Resource"]
 
 log = logging.getLogger(__name__)
 
@@ -51,31 +51,25 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """A page that changes something: POST, with a body, and in its own time."""
-
-    page: Page
-    reads: bool = False
-    """Whether it reads the body by itself, which may have any length: `Request.chunks`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """A page that looks through the whole queue, which takes as long as the queue is: GET."""
-
-    page: Page
-
-
-@dataclass(frozen=True, slots=True)
 class Resource:
-    """What can be looked at and changed."""
+    """What a path can be asked."""
 
-    get: Page
-    post: Action
+    get: Page | None = None
+    """GET and HEAD: look at it."""
+    post: Page | None = None
+    """POST: change something, with a body, and in its own time."""
+    searches: bool = False
+    """Whether `get` looks through the whole queue, which takes as long as the queue is."""
+    reads: bool = False
+    """Whether `post` reads the body by itself, which may have any length: `Request.chunks`."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return (("GET", "HEAD") if self.get else ()) + (("POST",) if self.post else ())
 
 
-Pages = Mapping[str, Page | Action | Resource | Search]
-"""By path; a part of it may be {name}, which stands for any text without a slash."""
+Pages = Mapping[str, Page | Resource]
+"""By path; a part of it may be {name}, which stands for any text without a slash. A page alone is a `get`."""
 
 
 class HttpServer:
@@ -89,8 +83,10 @@ class HttpServer:
         most: int = MAX_CONNECTIONS,
     ) -> None:
         """`hosts`: the names to answer under, None = all; `most`: connections at once."""
-        self._pages = pages
-        self._patterns = [(_pattern(path), page) for path, page in pages.items() if "{" in path]
+        self._pages = {
+            path: page if isinstance(page, Resource) else Resource(page) for path, page in pages.items()
+        }
+        self._patterns = [(_pattern(path), page) for path, page in self._pages.items() if "{" in path]
         self._clock = clock
         self.hosts = hosts
         self._most = most
@@ -239,9 +235,8 @@ class HttpServer:
             request = parse_request(head)
             if request is None:
                 return None, plain(HTTPStatus.BAD_REQUEST, "not an HTTP/1 request")
-            page, names = self._found(request.path)
-            action = page.post if isinstance(page, Resource) else page
-            reads = isinstance(action, Action) and action.reads and request.method == "POST"
+            found, names = self._found(request.path)
+            reads = found is not None and found.reads and request.method == "POST"
             if refused := self._refused(request, reads):
                 return None, refused
             if request.continues:
@@ -257,7 +252,7 @@ class HttpServer:
             return None, plain(HTTPStatus.BAD_REQUEST, "the request ends before its end")
         chunks = self._body(reader, request.length) if reads else None
         request = replace(request, body=body, chunks=chunks, uid=_peer(writer), names=names)
-        answer = await self._page(page, request)
+        answer = await self._page(found, request)
         # A body that was not read to its end would reset the connection.
         return None if reads else request, answer
 
@@ -269,7 +264,7 @@ class HttpServer:
             length -= len(chunk)
             yield chunk
 
-    def _found(self, path: str) -> tuple[Page | Action | Resource | Search | None, Mapping[str, str]]:
+    def _found(self, path: str) -> tuple[Resource | None, Mapping[str, str]]:
         """The page of a path, and what stands for the names in it."""
         page = self._pages.get(path)
         if page is not None:
@@ -290,23 +285,21 @@ class HttpServer:
             return plain(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {MAX_BODY} octets")
         return None
 
-    async def _page(self, page: Page | Action | Resource | Search | None, request: Request) -> Answer:
-        if page is None:
+    async def _page(self, found: Resource | None, request: Request) -> Answer:
+        if found is None:
             known = " ".join(sorted(self._pages))
             return plain(HTTPStatus.NOT_FOUND, f"no such page; there are: {known}")
-        if request.method not in _methods(page):
-            allowed = ", ".join(_methods(page))
+        page = {"GET": found.get, "HEAD": found.get, "POST": found.post}.get(request.method)
+        if page is None:
+            allowed = ", ".join(found.methods)
             return replace(plain(HTTPStatus.METHOD_NOT_ALLOWED, f"only {allowed}"), allow=allowed)
         try:
-            if isinstance(page, Resource):
-                page = page.post if request.method == "POST" else page.get
-            if isinstance(page, Action):
-                answer = page.page(request)
-                return answer if isinstance(answer, Answer) else await answer
-            limit_ms = SEARCH_LIMIT_MS if isinstance(page, Search) else TIME_LIMIT_MS
-            answer = page.page(request) if isinstance(page, Search) else page(request)
+            answer = page(request)
             if isinstance(answer, Answer):
                 return answer
+            if request.method == "POST":
+                return await answer
+            limit_ms = SEARCH_LIMIT_MS if found.searches else TIME_LIMIT_MS
             return await in_time(self._clock, limit_ms, _awaited(answer))
         except TimeoutError:
             return plain(HTTPStatus.GATEWAY_TIMEOUT, "this page takes too long now")
@@ -336,12 +329,6 @@ async def _discard(reader: asyncio.StreamReader) -> None:
     left = 8 * MAX_HEAD
     while left > 0 and (octets := await reader.read(MAX_HEAD)):
         left -= len(octets)
-
-
-def _methods(page: Page | Action | Resource | Search) -> tuple[str, ...]:
-    if isinstance(page, Resource):
-        return "GET", "HEAD", "POST"
-    return ("POST",) if isinstance(page, Action) else ("GET", "HEAD")
 
 
 def _pattern(path: str) -> re.Pattern[str]:

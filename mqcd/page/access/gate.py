@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mqcd.page.access.access import Access, Caller
 from mqcd.page.access.tokens import SHAPE, Role
-from mqcd.page.bounds import API, Refused
+from mqcd.page.bounds import API, Refused, read_body
 
 LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static"
 FORM = "application/x-www-form-urlencoded"
@@ -52,7 +52,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = Request(scope)
+        request = Request(scope, receive)
         _refuse_secrets(scope)
         changes = request.method not in _SAFE
         if changes:
@@ -66,7 +66,7 @@ class Gate:
             return
         await self._check_role(request, caller)
         if changes and caller.csrf:
-            receive = await _check_csrf(request, receive, caller.csrf)
+            receive = await _check_csrf(request, caller.csrf)
         scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, _with_cookie(send, cookie) if cookie else send)
 
@@ -120,37 +120,27 @@ def _refuse_strangers(request: Request) -> None:
         raise Refused(403, "the request comes from another site's page")
 
 
-async def _check_csrf(request: Request, receive: Receive, expected: str) -> Receive:
+async def _check_csrf(request: Request, expected: str) -> Receive:
     """Raises Refused; gives what the application is to receive the body by."""
+    receive = request.receive
     shown = request.headers.get("x-csrf-token", "")
     if not shown and request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM:
-        body, receive = await _read_form(receive)
+        body = await read_body(request, MAX_FORM)
+        receive = _once_more(body, receive)
         shown = parse_qs(body.decode("latin-1")).get("csrf", [""])[0]
     if not secrets.compare_digest(shown.encode(), expected.encode()):
         raise Refused(403, "the form is too old: load the page again")
     return receive
 
 
-async def _read_form(receive: Receive) -> tuple[bytes, Receive]:
-    """The whole body, and a way to receive it once more."""
-    body = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if len(body) > MAX_FORM:
-            raise Refused(413, f"a form of more than {MAX_FORM} octets")
-        if not message.get("more_body", False):
-            break
-    given = False
+def _once_more(body: bytes, receive: Receive) -> Receive:
+    """A body that was read, and what comes after it."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return messages.pop() if messages else await receive()
 
-    return body, again
+    return again
 
 
 def _with_cookie(send: Send, cookie: str) -> Send:

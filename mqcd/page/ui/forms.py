@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from mqcd.page.bounds import Refused
+from mqcd.page.bounds import read_body
 
 MOST_OCTETS = 256 << 10
 """Of a form."""
@@ -32,12 +32,7 @@ class Form:
 
 async def posted(request: Request, most: int = MOST_OCTETS) -> Form:
     """What was sent, in at most so many octets. Raises Refused."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > most:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {most} octets")
-    return _read(body.decode("latin-1"))
+    return _read((await read_body(request, most)).decode("latin-1"))
 
 
 def asked(request: Request) -> Form:

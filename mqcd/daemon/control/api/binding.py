@@ -10,7 +10,7 @@ from typing import Any
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.daemon.control.api.fields import read_object, read_query
 from mqcd.daemon.control.api.operation import JSON, Body, Method, Operation, Table
-from mqcd.ops.http.server import Action, Answer, Page, Pages, Request, Resource, Search
+from mqcd.ops.http.server import Answer, Page, Request, Resource
 
 Given = Mapping[str, Any]
 """What the request gives, by the names of the operation's fields; empty where the page reads its own body."""
@@ -23,7 +23,7 @@ class Missing(MqcdError):
     """What was asked for is not there."""
 
 
-def bind(table: Table, handlers: Mapping[str, Handler]) -> Pages:
+def bind(table: Table, handlers: Mapping[str, Handler]) -> Mapping[str, Resource]:
     """Raises KeyError for an operation without a handler, ValueError for a handler without one."""
     named = {operation.name for methods in table.values() for operation in methods.values()}
     if unknown := handlers.keys() - named:
@@ -31,18 +31,15 @@ def bind(table: Table, handlers: Mapping[str, Handler]) -> Pages:
     return {path: _bound(methods, handlers) for path, methods in table.items()}
 
 
-Bound = Page | Action | Resource | Search
-
-
-def _bound(methods: Mapping[Method, Operation], handlers: Mapping[str, Handler]) -> Bound:
+def _bound(methods: Mapping[Method, Operation], handlers: Mapping[str, Handler]) -> Resource:
+    pages = {method: _page(operation, handlers[operation.name]) for method, operation in methods.items()}
     get, post = methods.get(Method.GET), methods.get(Method.POST)
-    page = None if get is None else _page(get, handlers[get.name])
-    if post is None:
-        if page is None:
-            raise ValueError("a path without a method")
-        return Search(page) if get is not None and get.searches else page
-    action = Action(_page(post, handlers[post.name]), reads=post.body is Body.STREAM)
-    return action if page is None else Resource(page, action)
+    return Resource(
+        pages.get(Method.GET),
+        pages.get(Method.POST),
+        searches=get is not None and get.searches,
+        reads=post is not None and post.body is Body.STREAM,
+    )
 
 
 def _page(operation: Operation, handler: Handler) -> Page:

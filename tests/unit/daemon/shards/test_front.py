@@ -19,7 +19,7 @@ from mqcd.daemon.shards.front import Front
 from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
 from mqcd.net.control.socket_file import ControlSocket
-from mqcd.ops.http.server import Action, Answer, HttpServer, Pages, Request, Resource, Search
+from mqcd.ops.http.server import Answer, HttpServer, Pages, Request, Resource
 
 AT = 1_800_000_000_000
 GRACE = 1000
@@ -40,9 +40,9 @@ class Shard:
             "/v1/count": lambda _: self.answer({"recipients": len(self.rows), "bytes": 1, "oldest": None}),
             "/v1/messages/{spid}": self.message,
             "/v1/messages/{spid}/content": self.content,
-            "/v1/batch": Action(self.begin),
-            "/v1/rules": Action(
-                lambda _: self.answer({"rule": None, "matched": len(self.rows), "sample": []})
+            "/v1/batch": Resource(post=self.begin),
+            "/v1/rules": Resource(
+                post=lambda _: self.answer({"rule": None, "matched": len(self.rows), "sample": []})
             ),
             "/readyz": lambda _: Answer(body=b"ok\n"),
         }
@@ -105,10 +105,9 @@ async def served(directory: Path, *shards: Shard | None) -> AsyncIterator[Front]
 
 
 async def asked(front: Front, path: str, query: str = "", body: bytes = b"", **names: str) -> Answer:
-    page = front.for_commands()[path]
-    page = page.post if isinstance(page, Resource) else page
-    page = page.page if isinstance(page, Search | Action) else page
-    assert callable(page)
+    found = front.for_commands()[path]
+    page = (found.post if body else found.get) if isinstance(found, Resource) else found
+    assert page is not None
     method, uid = "POST" if body else "GET", os.geteuid() + 1
     target = path.format(**names)
     request = Request(method=method, path=target, query=query, body=body, names=names, uid=uid)

@@ -19,13 +19,11 @@ from mqcd.ops.http.server import (
     MAX_CONNECTIONS,
     MAX_HEAD,
     TIME_LIMIT_MS,
-    Action,
     Answer,
     HttpServer,
     Pages,
     Request,
     Resource,
-    Search,
 )
 from tests.fakes.clock import FakeClock
 
@@ -35,17 +33,17 @@ class Bench:
         self.clock = FakeClock()
         self.asked: list[Request] = []
         pages: Pages = {
-            "/both": Resource(self._page, Action(self._page)),
+            "/both": Resource(self._page, self._page),
             "/mail/{spid}/content": self._page,
             "/stream": self._stream,
             "/short": self._short,
-            "/upload": Action(self._upload, reads=True),
+            "/upload": Resource(post=self._upload, reads=True),
             "/page": self._page,
             "/broken": self._broken,
             "/big": self._big,
-            "/change": Action(self._page),
+            "/change": Resource(post=self._page),
             "/slow": self._slow,
-            "/search": Search(self._slow),
+            "/search": Resource(self._slow, searches=True),
         }
         self.server = HttpServer(pages, self.clock, KnownHosts(["mx.example", "x"]))
         self.release = asyncio.Event()

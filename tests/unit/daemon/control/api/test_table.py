@@ -51,9 +51,9 @@ async def test_errors_have_their_status(error: Exception, status: int) -> None:
     def handler(_request: Request, _given: Given) -> object:
         raise error
 
-    page = bind(ONE, {"one": handler})["/v1/one"]
-    assert callable(page)
-    answer = page(Request(method="GET", path="/v1/one"))
+    found = bind(ONE, {"one": handler})["/v1/one"]
+    assert found.get is not None
+    answer = found.get(Request(method="GET", path="/v1/one"))
     answer = answer if isinstance(answer, Answer) else await answer
     assert (answer.status, answer.body) == (status, b"x\n")
 
