@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from mqcd.config.settings import TlsPolicy
@@ -54,26 +55,17 @@ _LEFT = frozenset({End.STALE, End.STORE, End.CONTENT})
 _log = logging.getLogger("mqcd.deliver")
 
 
+@dataclass(eq=False, repr=False)
 class Collecting:
     """One per deliverer."""
 
-    def __init__(
-        self,
-        terms: Terms,
-        entering: Entering,
-        store: QueueStore,
-        recorder: Recorder,
-        settling: Settling,
-        standing: Standing,
-        sweep: Sweep,
-    ) -> None:
-        self._terms = terms
-        self._entering = entering
-        self._store = store
-        self._recorder = recorder
-        self._settling = settling
-        self._standing = standing
-        self._sweep = sweep
+    _terms: Terms
+    _entering: Entering
+    _store: QueueStore
+    _recorder: Recorder
+    _settling: Settling
+    _standing: Standing
+    _sweep: Sweep
 
     def waiting(self, wanted: Wanted) -> bool:
         """Whether mail rests for such a domain. Raises StoreUnavailable."""

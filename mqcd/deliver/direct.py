@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Reservation
@@ -26,25 +27,16 @@ from mqcd.deliver.terms import Terms
 _log = logging.getLogger("mqcd.deliver")
 
 
+@dataclass(eq=False, repr=False)
 class Direct:
     """One per deliverer; calls `changed` when a job had to go to its lane."""
 
-    def __init__(
-        self,
-        terms: Terms,
-        table: LaneTable,
-        pool: Pool,
-        placing: Placing,
-        recorder: Recorder,
-        changed: Callable[[], None],
-    ) -> None:
-        self._terms = terms
-        self._table = table
-        self._entering = table.entering
-        self._pool = pool
-        self._placing = placing
-        self._recorder = recorder
-        self._changed = changed
+    _terms: Terms
+    _table: LaneTable
+    _pool: Pool
+    _placing: Placing
+    _recorder: Recorder
+    _changed: Callable[[], None]
 
     def find(self, recipients: Sequence[Recipient]) -> Reservation | None:
         """See `core.ports.QueueStore.hand_over`."""
@@ -59,7 +51,7 @@ class Direct:
             return None
         if hop is None:
             return None
-        start = self._entering.start_new(recipients, hop, self._terms.clock.monotonic())
+        start = self._table.entering.start_new(recipients, hop, self._terms.clock.monotonic())
         if start is None:
             return None
         return _Reserved(self, start, self._pool.reserve(start.lane) if start.reuse else None)
@@ -79,7 +71,7 @@ class Direct:
     def _wait(self, start: Start) -> None:
         """Its recipients take their place in line, by the rules that stand now."""
         recipients = start.job.recipients
-        self._entering.came(start)
+        self._table.entering.came(start)
         if self._terms.rests:
             self._recorder.park(recipients, 0)
             return
@@ -89,7 +81,7 @@ class Direct:
 
     def release(self, start: Start, worker: Worker | None) -> None:
         """The message was not accepted."""
-        self._entering.undo_start(start)
+        self._table.entering.undo_start(start)
         if worker is not None:
             worker.rest_again()
         self._changed()

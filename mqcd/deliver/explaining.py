@@ -7,6 +7,7 @@ knows besides (lanes, recipients in flight) is handed in where there is one. `wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from mqcd.config.kinds.fields import RateKind
 from mqcd.core.events import format_time
@@ -37,24 +38,16 @@ _AT_AREA = (Blocked.HELD, Blocked.REMOVED, Blocked.REPORT)
 _OVER_OPEN = (Blocked.ATTEMPT, Blocked.RATE, Blocked.CONNECTIONS)
 
 
+@dataclass(eq=False, repr=False)
 class Explainer:
     """Explains by the rules of one configuration."""
 
-    def __init__(
-        self,
-        router: Router,
-        clock: Clock,
-        lanes: Lanes,
-        rules: Rules,
-        maxrecips: int,
-        ways: Ways = lambda _lane, _key: NEW,
-    ) -> None:
-        self._router = router
-        self._rules = rules
-        self._clock = clock
-        self._lanes = lanes
-        self._maxrecips = maxrecips
-        self._ways = ways
+    _router: Router
+    _clock: Clock
+    _lanes: Lanes
+    _rules: Rules
+    _maxrecips: int
+    _ways: Ways = lambda _lane, _key: NEW
 
     async def would_go(self, recipient: str, domain: str, sender: str) -> dict[str, object]:
         """Where mail from `sender` to this address would go now."""

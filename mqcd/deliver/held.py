@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
 from mqcd.core.model import (
     Attempt,
@@ -48,33 +49,25 @@ NOT_COLLECTED = Reply(code=451, status="4.4.7", text="held for collection by ATR
 _log = logging.getLogger("mqcd.deliver")
 
 
+@dataclass(eq=False, repr=False)
 class Held:
     """One per deliverer; calls `changed` when there is mail to claim."""
 
-    def __init__(
-        self,
-        terms: Terms,
-        table: LaneTable,
-        store: QueueStore,
-        placing: Placing,
-        settling: Settling,
-        connector: Connector,
-        changed: Callable[[], None],
-    ) -> None:
-        self._terms = terms
-        self._clock = terms.clock
-        self._table = table
-        self._store = store
-        self._placing = placing
-        self._settling = settling
-        self._connector = connector
-        self._changed = changed
-        self._running: dict[str, int] = {}
-        """Domains whose mail is being worked through, and since when, the one whose turn is next first."""
-        self._resting: set[str] = set()
-        """Domains that have mail at rest, as far as is known: a probe looks again."""
-        self._probes: asyncio.Task[None] | None = None
-        settling.on_verdicts = self._heard
+    _terms: Terms
+    _table: LaneTable
+    _store: QueueStore
+    _placing: Placing
+    _settling: Settling
+    _connector: Connector
+    _changed: Callable[[], None]
+    _running: dict[str, int] = field(default_factory=dict)
+    """Domains whose mail is being worked through, and since when, the one whose turn is next first."""
+    _resting: set[str] = field(default_factory=set)
+    """Domains that have mail at rest, as far as is known: a probe looks again."""
+    _probes: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self._settling.on_verdicts = self._heard
 
     # ------------------------------------------------------------ for the service
 
@@ -96,9 +89,9 @@ class Held:
         """Work through the mail of these domains; returns the ones that have some."""
         found = [domain for domain in self._store.held_domains() if wanted(domain)]
         if found:
-            self._running.update(dict.fromkeys(found, self._clock.monotonic()))
+            self._running.update(dict.fromkeys(found, self._terms.clock.monotonic()))
             # The client asks because its server is there: a suspension must not keep the mail waiting.
-            self._table.probe(found, self._clock.monotonic())
+            self._table.probe(found, self._terms.clock.monotonic())
             self._changed()
         return found
 
@@ -132,7 +125,7 @@ class Held:
     def _goes_on(self, domain: str, since: int) -> bool:
         """Whether a claim that gave nothing may give something later: the store may be short of room, or
         what was just tried is coming to rest."""
-        return self._clock.monotonic() - since < LINGER_MS or domain in self._store.held_domains()
+        return self._terms.clock.monotonic() - since < LINGER_MS or domain in self._store.held_domains()
 
     def ended(self, claimed: Sequence[Recipient]) -> list[Recipient]:
         """The claimed recipients that may be tried; those whose rest is over without a way to try them get
@@ -146,7 +139,7 @@ class Held:
         return [each for each in claimed if not holding.ends(each)]
 
     def _expire(self, recipients: Sequence[Recipient]) -> None:
-        now = self._clock.now()
+        now = self._terms.clock.now()
         # A store that could not read a record gives it out again without looking at its time.
         self._settling.park([each for each in recipients if each.due > now])
         may_expire, schedule = self._store.may_expire(), self._terms.schedule
@@ -186,7 +179,7 @@ class Held:
         await self._store.recovered()
         while True:
             await self._probe_all()
-            await self._clock.sleep(self._terms.schedule.holding.probe_interval)
+            await self._terms.clock.sleep(self._terms.schedule.holding.probe_interval)
 
     async def _probe_all(self) -> None:
         """Probe each domain with mail at rest once."""
@@ -208,7 +201,7 @@ class Held:
     async def _answers(self, domain: str) -> bool:
         """Whether a host of the domain greets."""
         try:
-            envelope = Envelope(spid=0, sender="", received=self._clock.now())
+            envelope = Envelope(spid=0, sender="", received=self._terms.clock.now())
             hop, _ = await self._placing.router.trace(envelope, domain)
             if not isinstance(hop, Hop):
                 return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mqcd.core.model import Recipient
 from mqcd.core.ports import QueueStore
@@ -29,42 +30,32 @@ PATROL_MS = 60_000
 _log = logging.getLogger("mqcd.deliver")
 
 
+@dataclass(eq=False, repr=False)
 class Patrol:
     """`jobs` are those under way and when each began, `asked` the routes: how many wait, and since when."""
 
-    def __init__(
-        self,
-        terms: Terms,
-        table: LaneTable,
-        store: QueueStore,
-        suspects: Suspects,
-        settling: Settling,
-        jobs: Callable[[], Iterable[tuple[Job, int]]],
-        asked: Callable[[], Mapping[str, tuple[int, int]]],
-    ) -> None:
-        self._terms = terms
-        self._clock = terms.clock
-        self._table = table
-        self._store = store
-        self._suspects = suspects
-        self._settling = settling
-        self._jobs = jobs
-        self._asked = asked
-        self._reported: dict[tuple[Kind, str, str], Stuck] = {}
-        self._next = 0
+    _terms: Terms
+    _table: LaneTable
+    _store: QueueStore
+    _suspects: Suspects
+    _settling: Settling
+    _jobs: Callable[[], Iterable[tuple[Job, int]]]
+    _asked: Callable[[], Mapping[str, tuple[int, int]]]
+    _reported: dict[tuple[Kind, str, str], Stuck] = field(default_factory=dict)
+    _next: int = 0
 
     def wait(self) -> int | None:
         """Time, ms, until `walk` is to be called again; None while there is nothing to check."""
         if not (self._table.entering.active or self._table.passing.suspended):
             return None
-        return max(self._next - self._clock.monotonic(), 0)
+        return max(self._next - self._terms.clock.monotonic(), 0)
 
     def walk(self) -> None:
-        now = self._clock.monotonic()
+        now = self._terms.clock.monotonic()
         if now < self._next:
             return
         self._next = now + PATROL_MS
-        wall, uptime = self._clock.now(), self._terms.uptime
+        wall, uptime = self._terms.clock.now(), self._terms.uptime
 
         def over(lane: Lane, recipient: Recipient) -> bool:
             return is_over(recipient, lane.hop.policy.schedule, Why.SHARE, wall, uptime)
@@ -78,17 +69,17 @@ class Patrol:
         patience = self._terms.settings.watchdog
         if not patience:
             return ()
-        now = self._clock.monotonic()
+        now = self._terms.clock.monotonic()
         found = [
             *watchdog.attempts(self._jobs(), now, patience),
             *watchdog.lanes(self._table.lanes(), now, patience),
             *watchdog.routes(self._asked(), now, patience),
-            *watchdog.outcomes(self._suspects, self._clock.now()),
+            *watchdog.outcomes(self._suspects, self._terms.clock.now()),
         ]
         schedule = self._terms.schedule
         limit = schedule.maxtime + grace(schedule) + patience
         if self._store.may_expire() and self._terms.uptime > grace(schedule) + patience:
-            found += watchdog.overdue(self._store.stats(), self._clock.now(), limit)
+            found += watchdog.overdue(self._store.stats(), self._terms.clock.now(), limit)
         return found
 
     def _report(self, found: Sequence[Stuck]) -> None:

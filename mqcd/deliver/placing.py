@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mqcd.config.advice import Shaping
 from mqcd.core.model import Attempt, Phase, Recipient, Settlement
@@ -34,47 +35,39 @@ Suppressed = Callable[[str], Reply | None]
 _log = logging.getLogger("mqcd.deliver")
 
 
+@dataclass(eq=False, repr=False)
 class Placing:
     """One per deliverer; calls `changed` when lanes may have got mail."""
 
-    def __init__(
-        self,
-        terms: Terms,
-        entering: Entering,
-        resolver: Resolver,
-        settling: Settling,
-        standing: Standing,
-        changed: Callable[[], None],
-    ) -> None:
-        self._terms = terms
-        self._clock = terms.clock
-        self._entering = entering
-        self._resolver = resolver
-        self._settling = settling
-        self._standing = standing
-        self._changed = changed
-        self._shapings: Sequence[Shaping] = ()
-        self._suppressed: Suppressed | None = None
-        self._waiting: dict[str, list[Recipient]] = {}
-        self._asked_at: dict[str, int] = {}
-        """By domain: since when its route is being asked for."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.router = self._made()
+    _terms: Terms
+    _entering: Entering
+    _resolver: Resolver
+    _settling: Settling
+    _standing: Standing
+    _changed: Callable[[], None]
+    _shapings: Sequence[Shaping] = ()
+    _suppressed: Suppressed | None = None
+    _waiting: dict[str, list[Recipient]] = field(default_factory=dict)
+    _asked_at: dict[str, int] = field(default_factory=dict)
+    """By domain: since when its route is being asked for."""
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    router: Router = field(init=False)
 
-    def _made(self) -> Router:
+    def __post_init__(self) -> None:
+        self.reroute()
+
+    def reroute(self) -> None:
+        """Route by the settings, schedule and advice that now hold."""
         terms = self._terms
-        return Router(
+        self.router = Router(
             terms.settings,
             terms.schedule,
             self._resolver,
-            self._clock,
+            terms.clock,
             terms.own_names,
             self._shapings,
             terms.processes,
         )
-
-    def reroute(self) -> None:
-        self.router = self._made()
 
     def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
         """Apply this advice from now on."""
@@ -142,7 +135,7 @@ class Placing:
                 waiting.append(recipient)
             else:
                 self._waiting[domain] = [recipient]
-                self._asked_at[domain] = self._clock.monotonic()
+                self._asked_at[domain] = self._terms.clock.monotonic()
                 task = asyncio.get_running_loop().create_task(self._route(domain))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -161,7 +154,7 @@ class Placing:
         """Put a recipient into its lane. `rule`: the one that slows it down."""
         if rule is not None:
             hop = self.router.slowed(hop, rule)
-        return self._entering.add(recipient, domain, hop, self._clock.monotonic(), content)
+        return self._entering.add(recipient, domain, hop, self._terms.clock.monotonic(), content)
 
     def _judge(
         self, recipient: Recipient, hop: Hop | None, kept: KeptBack
@@ -208,6 +201,6 @@ class Placing:
         self._fail([recipient], recipient.domain, INTERNAL)
 
     def _fail(self, recipients: list[Recipient], domain: str, reply: Reply) -> None:
-        attempt = Attempt(destination=domain, phase=Phase.ROUTE, at=self._clock.now())
+        attempt = Attempt(destination=domain, phase=Phase.ROUTE, at=self._terms.clock.now())
         outcome = failure(reply, Phase.ROUTE)
         self._settling.settle_all(recipients, outcome, attempt, self._terms.schedule, domain or "local")

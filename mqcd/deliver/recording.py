@@ -24,7 +24,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from mqcd.core.errors import StoreUnavailable
@@ -90,32 +90,25 @@ async def _reporting(store: QueueStore, settlements: Sequence[Settlement], repor
     await store.settle(settlements, made)
 
 
+@dataclass(eq=False, repr=False)
 class Recorder:
     """The one way from delivery to the store's records.
 
     Calls `released` with the recipients that are recorded, and `changed` when `paused` ends.
     """
 
-    def __init__(
-        self,
-        store: QueueStore,
-        clock: Clock,
-        released: Callable[[Sequence[Recipient]], None],
-        changed: Callable[[], None],
-        suspects: Suspects | None = None,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._released = released
-        self._changed = changed
-        self._suspects = suspects
-        self._outstanding = 0
-        self._kept: deque[_Work] = deque()
-        self._parks: deque[_Work] = deque()
-        """The first one is being recorded, or kept."""
-        self._retry: asyncio.Task[None] | None = None
-        self._closed = False
-        self._waiters: list[asyncio.Future[None]] = []
+    _store: QueueStore
+    _clock: Clock
+    _released: Callable[[Sequence[Recipient]], None]
+    _changed: Callable[[], None]
+    _suspects: Suspects | None = None
+    _outstanding: int = 0
+    _kept: deque[_Work] = field(default_factory=deque)
+    _parks: deque[_Work] = field(default_factory=deque)
+    """The first one is being recorded, or kept."""
+    _retry: asyncio.Task[None] | None = None
+    _closed: bool = False
+    _waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
     def paused(self) -> bool:

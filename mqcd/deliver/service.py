@@ -28,6 +28,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
@@ -45,6 +46,7 @@ from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.link import LinkView
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.timers import Sweep
+from mqcd.deliver.connection.worker import Worker
 from mqcd.deliver.direct import Direct
 from mqcd.deliver.explaining import Explainer
 from mqcd.deliver.health.suspects import Suspects
@@ -107,7 +109,8 @@ class Deliverer:
         sweep = self._sweep = Sweep(clock, _tick_of(settings))
         connector = self._connector = Connector(terms, resolver, dialer, observer, sweep)
         outward = (store, recorder, settling, connector, sweep)
-        pool = self._pool = Pool(terms, table, *outward, self._place_anew, kick)
+        worker = partial(Worker, terms, table, *outward, self._place_anew, kick)
+        pool = self._pool = Pool(clock, table, worker)
         standing = self._standing = Standing(clock, store.may_expire)
         placing = self._placing = Placing(terms, table.entering, resolver, settling, standing, kick)
         patrol = self._patrol = Patrol(terms, table, store, suspects, settling, pool.at_work, placing.asked)

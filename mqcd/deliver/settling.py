@@ -7,7 +7,7 @@ its report.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 
@@ -33,21 +33,22 @@ Reporting = Callable[[Notifier, Sequence[Settlement]], Awaitable[Sequence[Submis
 """Which of the notifier's reports it is."""
 
 
+def _ignore(_: object) -> None:
+    """No other part wants to hear of it."""
+
+
+@dataclass(eq=False, repr=False)
 class Settling:
     """One per deliverer. `notifier` makes reports on delay, and on success where the next hop will not."""
 
-    def __init__(
-        self, terms: Terms, store: QueueStore, recorder: Recorder, notifier: Notifier | None
-    ) -> None:
-        self._terms = terms
-        self._clock = terms.clock
-        self._store = store
-        self._recorder = recorder
-        self.notifier = notifier
-        self.on_verdicts: Callable[[Sequence[Settlement]], None] = _ignore
-        """Hears of verdicts before they are recorded."""
-        self.on_effect: Callable[[Effect], None] = _ignore
-        """Hears what replies mean for a destination."""
+    _terms: Terms
+    _store: QueueStore
+    _recorder: Recorder
+    notifier: Notifier | None
+    on_verdicts: Callable[[Sequence[Settlement]], None] = _ignore
+    """Hears of verdicts before they are recorded."""
+    on_effect: Callable[[Effect], None] = _ignore
+    """Hears what replies mean for a destination."""
 
     def judge(self, outcome: Outcome, hop: Hop, domain: str) -> Outcome:
         """The outcome of an attempt by the reply rules."""
@@ -58,7 +59,7 @@ class Settling:
 
     def park(self, recipients: Sequence[Recipient], after: int = 0) -> None:
         """Give recipients back without a verdict, due again in `after` ms."""
-        self._recorder.park(recipients, self._clock.now() + after if after else 0)
+        self._recorder.park(recipients, self._terms.clock.now() + after if after else 0)
 
     def keep_back(self, kept: KeptBack) -> None:
         """Have recorded what standing rules make of recipients."""
@@ -120,7 +121,7 @@ class Settling:
         """The same outcome for all of them; see `record`. A retry comes `within` ms at the latest (None =
         when the schedule has it)."""
         # In this order: a leap between the two is then known.
-        now = self._clock.now()
+        now = self._terms.clock.now()
         may_expire = self._store.may_expire()
         latest = None if within is None else now + within
         verdicts = [
@@ -133,7 +134,7 @@ class Settling:
     def own_fault(self, job: Job, possibly_delivered: bool) -> None:
         """Put off a job whose attempt an internal error ended; `possibly_delivered`: its final dot is out."""
         phase, name = Phase.DOT if possibly_delivered else Phase.CONNECT, job.hop.destination.name
-        attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=phase, at=self._clock.now())
+        attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=phase, at=self._terms.clock.now())
         outcome = replace(failure(INTERNAL, phase), possibly_delivered=possibly_delivered)
         begin = "" if job.begun else name
         self.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin)
@@ -163,7 +164,7 @@ class Settling:
 
     def give(self, *gives: Give | None) -> None:
         """Park recipients that the table gives back, and settle those past their age limit."""
-        now = self._clock.now()
+        now = self._terms.clock.now()
         parted = part((give for give in gives if give), now, self._terms.uptime)
         for until, recipients in parted.parked.items():
             self._recorder.park(recipients, until)
@@ -198,10 +199,6 @@ class Settling:
                 ],
                 attempt.destination,
             )
-
-
-def _ignore(_: object) -> None:
-    """No other part wants to hear of it."""
 
 
 def _no_attempt(judged: Judged, now: int) -> Attempt:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from functools import partial
 
 from mqcd.core.errors import StoreUnavailable
@@ -46,39 +47,24 @@ CLAIMED_AT_ONCE = 500
 _log = logging.getLogger("mqcd.deliver")
 
 
+@dataclass(eq=False, repr=False)
 class Loop:
     """One per deliverer. `start` once, `stop` once."""
 
-    def __init__(
-        self,
-        wake: Wake,
-        terms: Terms,
-        table: LaneTable,
-        store: QueueStore,
-        recorder: Recorder,
-        settling: Settling,
-        placing: Placing,
-        standing: Standing,
-        held: Held,
-        patrol: Patrol,
-        pool: Pool,
-    ) -> None:
-        self._wake = wake
-        self._plan = wake.plan
-        self._terms = terms
-        self._clock = terms.clock
-        self._table = table
-        self._store = store
-        self._recorder = recorder
-        self._settling = settling
-        self._placing = placing
-        self._standing = standing
-        self._held = held
-        self._patrol = patrol
-        self._pool = pool
-        self._held_last = False
-        """Whether the last claim of held mail gave some."""
-        self._task: asyncio.Task[None] | None = None
+    _wake: Wake
+    _terms: Terms
+    _table: LaneTable
+    _store: QueueStore
+    _recorder: Recorder
+    _settling: Settling
+    _placing: Placing
+    _standing: Standing
+    _held: Held
+    _patrol: Patrol
+    _pool: Pool
+    _held_last: bool = False
+    """Whether the last claim of held mail gave some."""
+    _task: asyncio.Task[None] | None = None
 
     @property
     def started(self) -> bool:
@@ -108,7 +94,7 @@ class Loop:
                 self._recorder.unavailable(error)
             except Exception:
                 _log.exception("delivery loop failed, next turn in 1 s")
-                self._wake.sleep(self._plan.failed(self._clock.monotonic()))
+                self._wake.sleep(self._wake.plan.failed(self._terms.clock.monotonic()))
 
     async def _turn(self) -> None:
         table = self._table
@@ -119,7 +105,7 @@ class Loop:
             self._recorder.park(table.empty(), 0)
             return
         now = self._relieve()
-        if self._plan.claims(room := table.entering.room(), now):
+        if self._wake.plan.claims(room := table.entering.room(), now):
             if room:
                 # First, and for a part of the room: other mail may fill all of it.
                 room -= await self._claim_held(room)
@@ -135,8 +121,8 @@ class Loop:
     def _relieve(self) -> int:
         """Give back what has waited too long; returns the time."""
         self._patrol.walk()
-        now = self._clock.monotonic()
-        if self._plan.relieves(self._table.entering.room(), now):
+        now = self._terms.clock.monotonic()
+        if self._wake.plan.relieves(self._table.entering.room(), now):
             self._settling.give(*self._table.relieve(now))
         return now
 
@@ -160,13 +146,13 @@ class Loop:
         """Claim for the `room` of this turn; 0 = none is left, by the active set or by held mail: then for
         tenants that hold little of it, if it is full (`places`). All else that a claim goes by is of one
         moment: nothing awaits before the claim itself."""
-        table, clock = self._table, self._clock
+        table, clock = self._table, self._terms.clock
         now, wall = clock.monotonic(), clock.now()
         # Before the look: it passes over lanes that rest, and does not decide which go on to.
         table.renew_rests(now)
         skip = table.passing.skip(now, wall, self._standing.barred, self._comes_to_rest)
         # Before the claim: what leaves the active set meanwhile wakes the loop by it.
-        self._plan.claiming(bool(skip))
+        self._wake.plan.claiming(bool(skip))
         overdue = partial(self._overdue, wall) if skip.by_lanes else None
         received_by = wall - self._terms.schedule.first_age
         # Behind held mail, which has taken some.
@@ -182,7 +168,7 @@ class Loop:
         # Behind the claim: whether it has left due mail.
         due = self._store.next_due() if room else None
         more = due is not None and due <= clock.now()
-        if self._plan.claimed(room, now, some=bool(claimed), due=more, refused=places.refused):
+        if self._wake.plan.claimed(room, now, some=bool(claimed), due=more, refused=places.refused):
             self._wake.kick()
 
     def _comes_to_rest(self, domain: str) -> bool:
@@ -199,8 +185,8 @@ class Loop:
         return over or is_late(recipient, schedule, wall)
 
     def _sleep_until_next(self) -> None:
-        clock, table = self._clock, self._table
+        clock, table = self._terms.clock, self._table
         now = clock.monotonic()
         due = self._store.next_due() if table.entering.room() and not self._wake.called else None
         due_in = None if due is None else due - clock.now()
-        self._wake.sleep(self._plan.sleep(now, due_in, table.next_wake(now), self._patrol.wait()))
+        self._wake.sleep(self._wake.plan.sleep(now, due_in, table.next_wake(now), self._patrol.wait()))

@@ -218,19 +218,7 @@ def _attempts(link: Link, job: Job, took: int, now: int) -> Callable[[Phase], At
     def ended_in(phase: Phase) -> Attempt:
         attempt = attempts.get(phase)
         if attempt is None:
-            attempt = attempts[phase] = Attempt(
-                destination=job.hop.destination.name,
-                zone=job.hop.policy.zone,
-                phase=phase,
-                remote_host=link.host,
-                remote_addr=link.address,
-                source_addr=link.source,
-                tls=link.tls,
-                connect_ms=link.connect_ms if link.transactions == 1 else 0,
-                attempt_ms=took,
-                at=now,
-                session=link.session,
-            )
+            attempt = attempts[phase] = link.attempt(job.hop, phase, took, now)
         return attempt
 
     return ended_in

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 from mqcd.config.settings import ClientSettings, RemoteNetSettings, TlsPolicy
 from mqcd.core.errors import (
@@ -32,13 +32,13 @@ from mqcd.core.errors import (
     TlsFilesUnusable,
 )
 from mqcd.core.model import Attempt, Phase
-from mqcd.core.ports import Clock, Dialer, Observer, Resolver
+from mqcd.core.ports import Dialer, Observer, Resolver
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.connection.traced import link_of
 from mqcd.deliver.routing.policy import Hop, sources_for, tls_of
-from mqcd.deliver.routing.routing import Destination, order, unfit, within
+from mqcd.deliver.routing.routing import order, unfit, within
 from mqcd.deliver.smtp.exchange import Options
 from mqcd.deliver.smtp.states import State
 from mqcd.deliver.terms import Terms
@@ -61,15 +61,8 @@ class NoHost:
     one."""
 
     reply: Reply
-    phase: Phase
-    host: str = ""
-    address: str = ""
-    session: str = ""
-    """Names the connection in the log; "" = none was tried."""
-    source: str = ""
-    """The source address; "" = it was not opened. Likewise below."""
-    tls: str = ""
-    connect_ms: int = 0
+    attempt: Attempt
+    """Its details; without a session no connection was tried."""
     source_failed: bool = False
     """The source address was at fault."""
     loops: bool = False
@@ -77,56 +70,40 @@ class NoHost:
     shortage: bool = False
     """This machine had no descriptor, port or buffer left: no destination is at fault."""
 
+    @property
+    def phase(self) -> Phase:
+        """Where the attempt ended."""
+        return self.attempt.phase
+
 
 @dataclass(frozen=True, slots=True)
 class _Road:
     """One way to one host."""
 
-    destination: Destination
+    hop: Hop
     client: ClientSettings
     """The options for the address."""
     host: str
     address: str
     source: str
     """Source address; "" = the system's choice."""
-    zone: str
 
 
-class TlsFailures:
-    """Addresses whose TLS failed lately, so that not every connection tries it again."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._until: OrderedDict[str, int] = OrderedDict()
-
-    def note(self, address: str) -> None:
-        """Record a TLS failure of this address."""
-        self._until[address] = self._clock.monotonic() + CLEAR_MS
-        self._until.move_to_end(address)
-        if len(self._until) > MAX_REMEMBERED:
-            self._until.popitem(last=False)
-
-    def __contains__(self, address: str) -> bool:
-        return self._until.get(address, 0) > self._clock.monotonic()
-
-
+@dataclass(eq=False, repr=False)
 class Connector:
     """One per deliverer."""
 
-    def __init__(
-        self, terms: Terms, resolver: Resolver, dialer: Dialer, observer: Observer, sweep: Sweep
-    ) -> None:
-        self._terms = terms
-        self._clock = terms.clock
-        self._resolver = resolver
-        self.dialer = dialer
-        self._observer = observer
-        self._sweep = sweep
-        self._tls_failures = TlsFailures(terms.clock)
-        self._named = 0
-        """Connections named so far, counted from when the first one was."""
-        self._silent_until = 0
-        """No shortage is logged again before this time, monotonic ms."""
+    _terms: Terms
+    _resolver: Resolver
+    dialer: Dialer
+    _observer: Observer
+    _sweep: Sweep
+    _clear_until: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    """Addresses whose TLS failed lately: not every connection tries it again."""
+    _named: int = 0
+    """Connections named so far, counted from when the first one was."""
+    _silent_until: int = 0
+    """No shortage is logged again before this time, monotonic ms."""
 
     async def connect(self, hop: Hop, turn: int) -> Link | NoHost:
         """A link in state READY, or why there is none. `turn` lets equal hosts, and equal own addresses, take
@@ -138,12 +115,12 @@ class Connector:
                 status="4.4.4" if destination.relay else "5.4.4",
                 text=f"no host of {destination.name} has an address",
             ),
-            phase=Phase.ROUTE,
+            attempt=_unopened(hop, Phase.ROUTE),
         )
         worst = missing
         tried = 0
         for host in order(destination, turn):
-            addresses = await self._look_up(destination, host)
+            addresses = await self._look_up(hop, host)
             if isinstance(addresses, NoHost):
                 # Most informative: a tried address, then a temporary failure, then a permanent one.
                 if worst is missing or (worst.phase is Phase.ROUTE and addresses.reply.code < 500):
@@ -158,7 +135,7 @@ class Connector:
                 if isinstance(found, Link) or found.shortage:
                     return found
                 # An address of a family that its zone has none of was not tried.
-                tried += bool(found.session)
+                tried += bool(found.attempt.session)
                 if _informative(found) >= _informative(worst):
                     worst = found
         return worst
@@ -173,7 +150,7 @@ class Connector:
 
     def log_shortage(self, reply: Reply) -> None:
         """Log a shortage of this machine, at most once a minute."""
-        now = self._clock.monotonic()
+        now = self._terms.clock.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + _SILENT_MS
             _log.warning("%s; mail waits, no destination is suspended", reply.text)
@@ -181,10 +158,10 @@ class Connector:
     def _new_session(self) -> str:
         """A name for a connection in the log; no two runs give the same one."""
         # Runs begin at different times, and connections are not opened by thousands a second.
-        self._named = self._named + 1 if self._named else self._clock.now()
+        self._named = self._named + 1 if self._named else self._terms.clock.now()
         return f"out-{self._named:x}"
 
-    async def _look_up(self, destination: Destination, host: str) -> Sequence[str] | NoHost:
+    async def _look_up(self, hop: Hop, host: str) -> Sequence[str] | NoHost:
         """The addresses of a host that may be tried, none where it has none; or why they are unknown."""
         try:
             found = await self._resolver.addresses(host)
@@ -192,10 +169,9 @@ class Connector:
             return ()
         except ResolveFailed as error:
             reply = Reply(code=451, status="4.4.3", text=f"no answer from DNS: {error}")
-            return NoHost(
-                reply=reply, phase=Phase.ROUTE, host=host, shortage=isinstance(error, LookupShortage)
-            )
-        if not found or destination.relay or self._terms.settings.local_mx:
+            attempt = _unopened(hop, Phase.ROUTE, host)
+            return NoHost(reply=reply, attempt=attempt, shortage=isinstance(error, LookupShortage))
+        if not found or hop.destination.relay or self._terms.settings.local_mx:
             return found
         whys = {address: unfit(address) for address in found}
         own = [address for address, why in whys.items() if not why and self.dialer.is_own(address)]
@@ -204,9 +180,8 @@ class Connector:
         # Hosts that are not preferred to this machine would only send the mail back (RFC 5321, 5.1).
         address, why = (own[0], "own") if own else next(iter(whys.items()))
         text = f"{host} [{address}] refused as a mail host: {why}"
-        return NoHost(
-            reply=Reply(code=550, status="5.4.6", text=text), phase=Phase.ROUTE, host=host, loops=bool(own)
-        )
+        reply = Reply(code=550, status="5.4.6", text=text)
+        return NoHost(reply=reply, attempt=_unopened(hop, Phase.ROUTE, host), loops=bool(own))
 
     async def _reach(self, hop: Hop, host: str, address: str, turn: int) -> Link | NoHost:
         """One address, from the first source address that can be used."""
@@ -214,7 +189,7 @@ class Connector:
         sources = sources_for(policy.sources, address, turn)
         text = f"zone {policy.zone} has no source address for {host} [{address}]"
         reply = Reply(code=451, status="4.4.1", text=text)
-        found: Link | NoHost = NoHost(reply=reply, phase=Phase.CONNECT, host=host, address=address)
+        found: Link | NoHost = NoHost(reply=reply, attempt=_unopened(hop, Phase.CONNECT, host, address))
         for source in sources:
             found = await self._reach_from(hop, host, address, source)
             if isinstance(found, Link) or not found.source_failed:
@@ -227,22 +202,29 @@ class Connector:
         client = client_for(usual, address) if usual.remotenets else usual
         options = options_for(client, usual, hop)
         opportunistic = options.tls is TlsPolicy.MAY and not options.implicit_tls and not options.checked
-        if opportunistic and address in self._tls_failures:
+        if opportunistic and self._clear_until.get(address, 0) > self._terms.clock.monotonic():
             options, opportunistic = replace(options, tls=TlsPolicy.NONE), False
-        road = _Road(hop.destination, client, host, address, source, hop.policy.zone)
+        road = _Road(hop, client, host, address, source)
         found = await self._try(road, options)
         if opportunistic and isinstance(found, NoHost) and _tls_failed(found):
             _log.info(
                 "TLS with %s [%s] failed, sending in clear: %s",
                 *(host, address, found.reply.text),
-                extra={"session": found.session},
+                extra={"session": found.attempt.session},
             )
-            self._tls_failures.note(address)
+            self._send_in_clear(address)
             found = await self._try(road, replace(options, tls=TlsPolicy.NONE))
         return found
 
+    def _send_in_clear(self, address: str) -> None:
+        """Do not try TLS there for a time."""
+        self._clear_until[address] = self._terms.clock.monotonic() + CLEAR_MS
+        self._clear_until.move_to_end(address)
+        if len(self._clear_until) > MAX_REMEMBERED:
+            self._clear_until.popitem(last=False)
+
     async def _try(self, road: _Road, options: Options) -> Link | NoHost:
-        names = (road.host, road.address, self._new_session(), road.destination.name)
+        names = (road.host, road.address, self._new_session(), road.hop.destination.name)
         link = link_of(self._terms, road.client, options, *names)
         self._sweep.add(link)
         found: Link | NoHost | None = None
@@ -255,30 +237,33 @@ class Connector:
         return found
 
     async def _open(self, road: _Road, link: Link) -> Link | NoHost:
-        destination, host, address = road.destination, road.host, road.address
+        hop, host, address = road.hop, road.host, road.address
+        tried = link.attempt(hop, Phase.CONNECT)
         try:
-            await link.open(self.dialer, destination.port, road.source)
+            await link.open(self.dialer, hop.destination.port, road.source)
         except LocalShortage as error:
             # Not a failure of the destination: an observer that counts failures would take all for dead.
-            return _short(link, error, Phase.CONNECT)
+            return _short(tried, error)
         except ConnectFailed as error:
-            self._observer.connect_failed(self._clock.now(), _attempted(road, link), str(error))
+            from_here = replace(tried, source_addr=road.source)
+            self._observer.connect_failed(self._terms.clock.now(), from_here, str(error))
             reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
-            return _failed(link, reply, Phase.CONNECT, source_failed=isinstance(error, SourceUnavailable))
-        self._observer.connected(self._clock.now(), _attempted(road, link))
+            return NoHost(reply=reply, attempt=tried, source_failed=isinstance(error, SourceUnavailable))
+        self._observer.connected(self._terms.clock.now(), link.attempt(hop, Phase.CONNECT))
         try:
             state = await link.greet()
         except LocalShortage as error:
-            return _short(link, error, Phase.TLS)
+            return _short(link.attempt(hop, Phase.TLS), error)
         except TlsFilesUnusable as error:
-            return _failed(link, Reply(code=451, status="4.3.5", text=str(error)), Phase.TLS)
+            reply = Reply(code=451, status="4.3.5", text=str(error))
+            return NoHost(reply=reply, attempt=link.attempt(hop, Phase.TLS))
         except ConnectFailed as error:
             reply = Reply(code=451, status="4.7.5", text=f"{error}; {host} [{address}]")
-            return _failed(link, reply, Phase.TLS)
+            return NoHost(reply=reply, attempt=link.attempt(hop, Phase.TLS))
         if state is State.READY:
             return link
         reply = link.smtp.end or Reply(code=451, status="4.4.2", text="session ended")
-        return _failed(link, reply, link.phase)
+        return NoHost(reply=reply, attempt=link.attempt(hop, link.phase))
 
 
 def _informative(found: NoHost) -> int:
@@ -292,40 +277,18 @@ def _tls_failed(found: NoHost) -> bool:
     return found.phase is Phase.TLS and found.reply.status not in ("4.7.0", "4.3.5") and not found.shortage
 
 
-def _short(link: Link, error: LocalShortage, phase: Phase) -> NoHost:
+def _short(attempt: Attempt, error: LocalShortage) -> NoHost:
     reply = Reply(code=451, status="4.3.0", text=f"cannot open a connection: {error}")
-    return replace(_failed(link, reply, phase), shortage=True)
+    return NoHost(reply=reply, attempt=attempt, shortage=True)
 
 
-def _failed(link: Link, reply: Reply, phase: Phase, *, source_failed: bool = False) -> NoHost:
-    return NoHost(
-        reply=reply,
-        phase=phase,
-        host=link.host,
-        address=link.address,
-        session=link.session,
-        source=link.source,
-        tls=link.tls,
-        connect_ms=link.connect_ms,
-        source_failed=source_failed,
-    )
+def _unopened(hop: Hop, phase: Phase, host: str = "", address: str = "") -> Attempt:
+    """An attempt without a connection."""
+    name, zone = hop.destination.name, hop.policy.zone
+    return Attempt(destination=name, zone=zone, phase=phase, remote_host=host, remote_addr=address)
 
 
-def _attempted(road: _Road, link: Link) -> Attempt:
-    """The connection, opened or not, as reported to observers."""
-    return Attempt(
-        destination=road.destination.name,
-        zone=road.zone,
-        phase=Phase.CONNECT,
-        remote_host=road.host,
-        remote_addr=road.address,
-        source_addr=link.source or road.source,
-        connect_ms=link.connect_ms,
-        session=link.session,
-    )
-
-
-_OVERRIDES = [field.name for field in fields(RemoteNetSettings) if field.name != "ip"]
+_OVERRIDES = [each.name for each in fields(RemoteNetSettings) if each.name != "ip"]
 
 
 def client_for(client: ClientSettings, address: str) -> ClientSettings:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqcd.config.settings import ClientSettings, TlsPolicy
 from mqcd.core.errors import ConnectFailed
-from mqcd.core.model import Phase
+from mqcd.core.model import Attempt, Phase
 from mqcd.core.ports import Clock, Connection, Dialer, TlsTerms
 from mqcd.deliver.connection.timers import Limits
+from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.smtp.client import SmtpClient
 from mqcd.deliver.smtp.exchange import Options
 from mqcd.deliver.smtp.states import WAITING, State
@@ -48,42 +49,37 @@ class LinkView:
     source_addr: str
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Link:
     """A connection and its SMTP client. It is guarded by a `Sweep` (see `deadline` and `expire`)."""
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        clock: Clock,
-        options: Options,
-        host: str,
-        address: str,
-        session: str = "",
-    ) -> None:
-        """`session` names the connection in the log."""
-        self.session = session
-        self.host = host
-        self.address = address
-        self.source = ""
-        self.connect_ms = 0
-        self.opened = 0
-        """When the connection stood, monotonic ms."""
-        self.tls = ""
-        self.transactions = 0
-        self.deadline = 0
-        self.content_begun = False
-        """Some of the message under way has gone out."""
-        self.content_ended = False
-        """All of it has, with its end: until its verdicts are handed in, it is possibly delivered."""
-        self.smtp = SmtpClient(options)
-        self._settings = settings
-        self._clock = clock
-        self._connection: Connection | None = None
-        self._dialling: asyncio.Task[None] | None = None
-        self._timed_out = False
-        self._limits = Limits(settings)
-        self._replies = 0
-        self._options = options
+    _settings: ClientSettings
+    _clock: Clock
+    _options: Options
+    host: str
+    address: str
+    session: str = ""
+    """Names the connection in the log."""
+    source: str = ""
+    connect_ms: int = 0
+    opened: int = 0
+    """When the connection stood, monotonic ms."""
+    tls: str = ""
+    transactions: int = 0
+    deadline: int = 0
+    content_begun: bool = False
+    """Some of the message under way has gone out."""
+    content_ended: bool = False
+    """All of it has, with its end: until its verdicts are handed in, it is possibly delivered."""
+    smtp: SmtpClient = field(init=False)
+    _limits: Limits = field(init=False)
+    _connection: Connection | None = None
+    _dialling: asyncio.Task[None] | None = None
+    _timed_out: bool = False
+    _replies: int = 0
+
+    def __post_init__(self) -> None:
+        self.smtp, self._limits = SmtpClient(self._options), Limits(self._settings)
 
     # ------------------------------------------------------------ opening
 
@@ -242,6 +238,22 @@ class Link:
         self.deadline = 0
         if self._connection is not None:
             self._connection.close()
+
+    def attempt(self, hop: Hop, phase: Phase, took: int = 0, at: int = 0) -> Attempt:
+        """The details of an attempt over it that ended in that phase, `at` that time after `took` ms."""
+        return Attempt(
+            destination=hop.destination.name,
+            zone=hop.policy.zone,
+            phase=phase,
+            remote_host=self.host,
+            remote_addr=self.address,
+            source_addr=self.source,
+            tls=self.tls,
+            connect_ms=self.connect_ms if self.transactions <= 1 else 0,
+            attempt_ms=took,
+            at=at,
+            session=self.session,
+        )
 
     # ------------------------------------------------------------ time
 

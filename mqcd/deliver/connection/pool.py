@@ -5,59 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass, field
 
-from mqcd.core.ports import QueueStore
-from mqcd.deliver.connection.connecting import Connector
+from mqcd.core.ports import Clock
 from mqcd.deliver.connection.link import LinkView
-from mqcd.deliver.connection.timers import Sweep
-from mqcd.deliver.connection.worker import Worker
+from mqcd.deliver.connection.worker import Idle, Worker
 from mqcd.deliver.lanes.decisions import STUCK_MS
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import TRIAL_MS, Lane, Start
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.outlook import Way
-from mqcd.deliver.recording import Recorder
 from mqcd.deliver.routing.policy import Hop
-from mqcd.deliver.settling import Settling
-from mqcd.deliver.terms import Terms
 
 
+@dataclass(eq=False, repr=False)
 class Pool:
-    """One per deliverer; calls `changed` when a connection has become free."""
+    """One per deliverer."""
 
-    def __init__(
-        self,
-        terms: Terms,
-        table: LaneTable,
-        store: QueueStore,
-        recorder: Recorder,
-        settling: Settling,
-        connector: Connector,
-        sweep: Sweep,
-        placed_anew: Callable[[Job], bool],
-        changed: Callable[[], None],
-    ) -> None:
-        self._clock = terms.clock
-        self._table = table
-        self._workers: dict[Worker, asyncio.Task[None]] = {}
-        self._idle: dict[str, list[Worker]] = {}
-        self._turns: Counter[str] = Counter()
-        """By zone: connections opened, so that each zone's source addresses take turns."""
-        self._review_at = 0
-        self._make = partial(
-            Worker,
-            terms=terms,
-            table=table,
-            store=store,
-            recorder=recorder,
-            settling=settling,
-            connector=connector,
-            sweep=sweep,
-            idle=self._idle,
-            placed_anew=placed_anew,
-            changed=changed,
-        )
+    _clock: Clock
+    _table: LaneTable
+    _make: Callable[[Idle, Lane, Job, int], Worker]
+    """See `Worker`."""
+    _workers: dict[Worker, asyncio.Task[None]] = field(default_factory=dict)
+    _idle: Idle = field(default_factory=dict)
+    _turns: Counter[str] = field(default_factory=Counter)
+    """By zone: connections opened, so that each zone's source addresses take turns."""
+    _review_at: int = 0
 
     def dispatch(self) -> None:
         """Start the jobs that the table returns; where connections are scarce, end idle ones and cancel
@@ -125,7 +98,7 @@ class Pool:
     def _open(self, start: Start) -> None:
         zone = start.lane.hop.policy.zone
         self._turns[zone] += 1
-        worker = self._make(start.lane, start.job, turn=self._turns[zone])
+        worker = self._make(self._idle, start.lane, start.job, self._turns[zone])
         task = asyncio.get_running_loop().create_task(worker.run())
         self._workers[worker] = task
         task.add_done_callback(lambda _: self._workers.pop(worker, None))

@@ -29,6 +29,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.ports import QueueStore
@@ -54,6 +55,9 @@ TOKEN_MS = 100
 SHORTAGE_MS = 10_000
 """Time that mail waits after this machine could not open a connection."""
 
+Idle = dict[str, list["Worker"]]
+"""By lane, the workers without a job."""
+
 _log = logging.getLogger("mqcd.deliver")
 
 
@@ -62,54 +66,41 @@ _REST, _RESERVE, _HAND, _LEAVE = Event.REST, Event.RESERVE, Event.HAND, Event.LE
 _RESTING, _RESERVED = State.RESTING, State.RESERVED
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Worker:
-    """A connection of `lane`, from its first job on. `run` is its task's whole life."""
+    """A connection of `lane`, from its first job on; calls `changed` when it is gone, or without a job that
+    others may have. `run` is its task's whole life."""
 
-    def __init__(
-        self,
-        lane: Lane,
-        job: Job,
-        *,
-        turn: int,
-        terms: Terms,
-        table: LaneTable,
-        store: QueueStore,
-        recorder: Recorder,
-        settling: Settling,
-        connector: Connector,
-        sweep: Sweep,
-        idle: dict[str, list[Worker]],
-        placed_anew: Callable[[Job], bool],
-        changed: Callable[[], None],
-    ) -> None:
-        """`turn`: see `Connector.connect`. `idle`: by lane, the workers without a job.
-        `placed_anew`: takes a job that belongs elsewhere by the rules that stand now."""
-        self.lane = lane
-        self._job: Job | None = job
-        """The one at hand; None = none, or its recipients are handed on."""
-        self._turn = turn
-        self._terms = terms
-        self._clock = terms.clock
-        self._table = table
-        self._store = store
-        self._recorder = recorder
-        self._settling = settling
-        self._connector = connector
-        self._sweep = sweep
-        self._idle = idle
-        self._placed_anew = placed_anew
-        self._changed = changed
-        self._state = State.NEW
-        self._link: Link | None = None
-        """Its connection, from OPENED on."""
-        self._offer: asyncio.Future[Job | None] | None = None
-        """What it waits for while it has no job: the next one; None = it is to leave."""
-        self._token: int | None = None
-        self.began = self._clock.monotonic()
-        """When the attempt at hand began."""
-        self._worn_out = False
-        """Whether its present job, or the one that it is reserved for, is its last."""
-        self.deadline = 0
+    _terms: Terms
+    _table: LaneTable
+    _store: QueueStore
+    _recorder: Recorder
+    _settling: Settling
+    _connector: Connector
+    _sweep: Sweep
+    _placed_anew: Callable[[Job], bool]
+    """Takes a job that belongs elsewhere by the rules that stand now."""
+    _changed: Callable[[], None]
+    _idle: Idle
+    lane: Lane
+    _job: Job | None
+    """The one at hand; None = none, or its recipients are handed on."""
+    _turn: int
+    """See `Connector.connect`."""
+    _state: State = State.NEW
+    _link: Link | None = None
+    """Its connection, from OPENED on."""
+    _offer: asyncio.Future[Job | None] | None = None
+    """What it waits for while it has no job: the next one; None = it is to leave."""
+    _token: int | None = None
+    began: int = 0
+    """When the attempt at hand began."""
+    _worn_out: bool = False
+    """Whether its present job, or the one that it is reserved for, is its last."""
+    deadline: int = 0
+
+    def __post_init__(self) -> None:
+        self.began = self._terms.clock.monotonic()
 
     def _on(self, event: Event) -> None:
         """Change the state. Raises IllegalTransition."""
@@ -245,7 +236,7 @@ class Worker:
             if self._placed_anew(job):
                 self._let_go(job)
                 break
-            self.began = self._clock.monotonic()
+            self.began = self._terms.clock.monotonic()
             end = await self._transact(self._link, job)
             _AFTER[end](self, self._let_go(job))
             if end is not End.KEPT:
@@ -260,7 +251,7 @@ class Worker:
         if not await self._take_token(job):
             self._again(self._let_go(job))
             return False
-        started = self._clock.monotonic()
+        started = self._terms.clock.monotonic()
         found = await self._connector.connect(job.hop, self._turn)
         if isinstance(found, Link):
             self._link = found
@@ -284,7 +275,7 @@ class Worker:
                 break
             if self._terms.rests:
                 return False
-            await self._clock.sleep(TOKEN_MS)
+            await self._terms.clock.sleep(TOKEN_MS)
         return True
 
     def _unreachable(self, job: Job, found: NoHost, started: int) -> None:
@@ -297,24 +288,13 @@ class Worker:
         if found.shortage:
             self._no_room(job, found.reply)
             return
-        now = self._clock.monotonic()
+        now = self._terms.clock.monotonic()
         if self.lane.working and found.phase in (Phase.CONNECT, Phase.GREETING) and not found.reply.permanent:
             self._settling.give(self._table.failed(self.lane, now, found.reply))
             self._table.put_back(self.lane, job)
             return
-        attempt = Attempt(
-            destination=job.hop.destination.name,
-            zone=job.hop.policy.zone,
-            phase=found.phase,
-            remote_host=found.host,
-            remote_addr=found.address,
-            source_addr=found.source,
-            tls=found.tls,
-            connect_ms=found.connect_ms,
-            attempt_ms=now - started - found.connect_ms,
-            session=found.session,
-            at=self._clock.now(),
-        )
+        took = now - started - found.attempt.connect_ms
+        attempt = replace(found.attempt, attempt_ms=took, at=self._terms.clock.now())
         outcome = failure(found.reply, found.phase)
         outcome = self._settling.judge(outcome, job.hop, job.recipients[0].domain)
         if outcome.result is Result.BOUNCED:
@@ -332,7 +312,7 @@ class Worker:
     async def _next_job(self) -> Job | None:
         if self._terms.rests or self._link is None or self._worn(self._link):
             return None
-        job = self._table.next_job(self.lane, self._clock.monotonic())
+        job = self._table.next_job(self.lane, self._terms.clock.monotonic())
         if job is not None or not self._terms.settings.maxidletime or not self._table.keep(self.lane):
             return job
         self._offer = asyncio.get_running_loop().create_future()
@@ -350,30 +330,30 @@ class Worker:
         self._on(_REST)
         settings = self._terms.settings
         self._idle.setdefault(self.lane.name, []).append(self)
-        self.deadline = self._clock.monotonic() + settings.maxidletime
+        self.deadline = self._terms.clock.monotonic() + settings.maxidletime
         if settings.maxconntime and self._link is not None:
             self.deadline = min(self.deadline, self._link.opened + settings.maxconntime)
 
     def _worn(self, link: Link) -> bool:
         settings = self._terms.settings
-        old = 0 < settings.maxconntime <= self._clock.monotonic() - link.opened
+        old = 0 < settings.maxconntime <= self._terms.clock.monotonic() - link.opened
         return self._worn_out or old or 0 < settings.maxmessages <= link.transactions
 
     async def _transact(self, link: Link, job: Job) -> End:
-        limit = self._terms.settings.maxmessages
+        limit, clock = self._terms.settings.maxmessages, self._terms.clock
         last = 0 < limit <= link.transactions + 1
-        return await transact(self._store, self._clock, self._settling, link, job, self.began, last=last)
+        return await transact(self._store, clock, self._settling, link, job, self.began, last=last)
 
     # ------------------------------------------------------------ after a transaction, see _AFTER
 
     def _went_through(self, job: Job) -> None:
-        now = self._clock.monotonic()
+        now = self._terms.clock.monotonic()
         feedback = Feedback.NEUTRAL if self._link is None else feedback_of(self._link.smtp.outcomes)
         self._table.went_through(self.lane, now, now - self.began, feedback)
 
     def _broke(self, job: Job) -> None:
         end = None if self._link is None else self._link.smtp.end
-        now = self._clock.monotonic()
+        now = self._terms.clock.monotonic()
         self._settling.give(self._table.broke(self.lane, now, end or BROKEN))
 
     def _again(self, job: Job) -> None:
@@ -420,7 +400,7 @@ class Worker:
             self._terms.tokens.give(self._token)
         if not self._idle.get(self.lane.name, True):
             del self._idle[self.lane.name]
-        self._table.closed(self.lane, self._clock.monotonic(), working=self._link is not None)
+        self._table.closed(self.lane, self._terms.clock.monotonic(), working=self._link is not None)
         self._changed()
 
 

@@ -17,6 +17,7 @@ So `coming` counts only recipients that `active` counts too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from mqcd.core.model import Recipient
 from mqcd.deliver.lanes.decisions import holds_back, is_free
@@ -31,31 +32,23 @@ from mqcd.deliver.lanes.turns import Turns
 from mqcd.deliver.routing.policy import Hop
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Entering:
     """The way into the lanes of one table, and the count of what is in flight."""
 
-    def __init__(
-        self,
-        bounds: Bounds,
-        lanes: dict[str, Lane],
-        turns: Turns,
-        throttle: Throttle,
-        passing: Passing,
-        slots: Slots,
-    ) -> None:
-        """`lanes`: the table's; those of new hops are added."""
-        self._bounds = bounds
-        self._lanes = lanes
-        self._turns = turns
-        self._throttle = throttle
-        self._passing = passing
-        self._slots = slots
-        self._count = 0
-        """Jobs made so far."""
-        self.active = 0
-        """Recipients claimed, or started as new, and neither settled nor parked."""
-        self.shares = Shares()
-        """What each tenant has of these."""
+    _bounds: Bounds
+    _lanes: dict[str, Lane]
+    """The table's; those of new hops are added."""
+    _turns: Turns
+    _throttle: Throttle
+    _passing: Passing
+    _slots: Slots
+    _count: int = 0
+    """Jobs made so far."""
+    active: int = 0
+    """Recipients claimed, or started as new, and neither settled nor parked."""
+    shares: Shares = field(default_factory=Shares)
+    """What each tenant has of these."""
 
     def rebind(self, bounds: Bounds) -> None:
         """Apply other bounds from now on."""

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import assert_never
 
@@ -101,18 +102,18 @@ def _meant(at: int, what: Sleeper) -> bool:
     return what.asleep == at or (isinstance(what, Lane) and what.suspended and what.suspension.until == at)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Throttle:
     """Rates of one table of lanes."""
 
-    def __init__(self, turns: Turns, alarms: Alarms) -> None:
-        self._turns = turns
-        self._alarms = alarms
-        self._rates = Limits()
-        self._used: UsedRates | None = None
-        self._aside: dict[Limit, deque[tuple[Lane, Job]]] = {}
-        """By sender's limit: jobs that wait for its tokens, in order of arrival."""
-        self.senders = False
-        """Whether some senders have limits."""
+    _turns: Turns
+    _alarms: Alarms
+    _rates: Limits = field(default_factory=Limits)
+    _used: UsedRates | None = None
+    _aside: dict[Limit, deque[tuple[Lane, Job]]] = field(default_factory=dict)
+    """By sender's limit: jobs that wait for its tokens, in order of arrival."""
+    senders: bool = False
+    """Whether some senders have limits."""
 
     def rebind(self, bounds: Bounds, lanes: Iterable[Lane], now: int) -> None:
         """Apply other rates. Used tokens stay used; all lanes and jobs that wait are looked at again."""
