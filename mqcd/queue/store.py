@@ -165,6 +165,17 @@ class ClusterStore:
             await self._let_go(parts)
 
     async def _let_go(self, parts: Parts) -> None:
+        """In this order:
+
+        | step | before the next, because |
+        |---|---|
+        | the reading of a start ends, chores are cancelled | nothing begins another write |
+        | journal, MANIFEST, removals, threads, in HUNG_MS | what a thread uses must not be closed |
+        | the helper ends | it holds the lock, too |
+        | files, then the lock | the next owner must find none of ours written |
+
+        What does not end in its time leaves files and lock to the end of the process.
+        """
         shard = parts.shard
         parts.recovery.cancel()
         await asyncio.wait([parts.recovery])
@@ -173,8 +184,8 @@ class ClusterStore:
         ending = asyncio.ensure_future(self._end_writes(shard))
         idle = await within(self._clock, HUNG_MS, asyncio.wait([ending]))
         await shard.helper.stop()
-        shard.executor.shutdown(wait=idle)
         if not idle:
+            shard.executor.shutdown(wait=False)
             # A thread may still write: the lock must last until the process ends.
             log.critical("the disk does not answer: the queue stays locked until this process ends")
             return
@@ -184,16 +195,19 @@ class ClusterStore:
             # The last reader closes its file.
             segment.on(SegmentEvent.CLOSE)
             if segment.fd >= 0 and not segment.readers:
-                let_go(self._disk, segment.fd, "a journal file")
+                fd, segment.fd = segment.fd, -1
+                let_go(self._disk, fd, "a journal file")
         let_go(self._disk, shard.lock_fd, "the queue's lock")
         # An internal error goes up only now.
         ending.result()
 
-    @staticmethod
-    async def _end_writes(shard: Shard) -> None:
-        await shard.journal.stop()
-        await shard.editing.stop()
-        await shard.deleter.settled(lambda: True)
+    async def _end_writes(self, shard: Shard) -> None:
+        try:
+            await shard.journal.stop()
+            await shard.editing.stop()
+            await shard.deleter.settled(lambda: True)
+        finally:
+            await self._workers.end(shard.executor)
 
     def reserve(self, several: bool) -> int:
         """A SPID; see the port."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from mqcd.disk.durable import Disk
 from mqcd.queue.helper.helper import Helper
@@ -44,6 +44,22 @@ class Workers:
     def executor(self) -> Executor:
         """For blocking reads, large contents and MANIFEST edits. Raises OSError."""
         return ready_pool(_IO_THREADS, "mqcd-io")
+
+    async def end(self, executor: Executor) -> None:
+        """Return once the threads of `executor` have ended: not as long as a disk hangs under one."""
+        over: Future[None] = Future()
+        over.set_running_or_notify_cancel()
+
+        def shut_down() -> None:
+            executor.shutdown()
+            over.set_result(None)
+
+        try:
+            threading.Thread(target=shut_down, daemon=True).start()
+        except RuntimeError:
+            # No thread can be started any more: the loop itself waits.
+            shut_down()
+        await asyncio.wrap_future(over)
 
     def committer(self, disk: Disk) -> Committer:
         """Writes and syncs groups; call it on the loop."""

@@ -118,5 +118,8 @@ class InlineWorkers(LocalWorkers):
     def executor(self) -> Executor:
         return InlineExecutor()
 
+    async def end(self, executor: Executor) -> None:
+        executor.shutdown()
+
     def committer(self, disk: Disk) -> Committer:
         return InlineCommitter(disk)

@@ -69,18 +69,10 @@ def parse_key(place: str, by_age: bool) -> Key:
     """What `show_key` made; "" is before all. Raises DecodeError."""
     if not place:
         return -1, 0, 0
-    kind, received, spid, qid = words_of(place, 4)
-    if kind != _KIND[by_age]:
-        raise no_place(place)
-    return number_of(received), parse_spid(spid), number_of(qid)
-
-
-def words_of(place: str, count: int) -> Sequence[str]:
-    """The parts of a place. Raises DecodeError."""
     words = place.split(":")
-    if len(words) != count:
+    if len(words) != 4 or words[0] != _KIND[by_age]:
         raise no_place(place)
-    return words
+    return number_of(words[1]), parse_spid(words[2]), number_of(words[3])
 
 
 def number_of(text: str) -> int:

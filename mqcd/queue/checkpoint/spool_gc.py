@@ -58,6 +58,7 @@ class SpoolGc:
         return max(self._rested - self._shard.clock.monotonic(), _LOOK_MS)
 
     async def run(self) -> None:
+        """Sweep if it is time; see the module's text."""
         now = self._shard.clock.monotonic()
         if now >= self._hourly or (self._shard.references.batch and now >= self._rested and self._presses()):
             await self.sweep()

@@ -17,7 +17,12 @@ records, but for two cases:
 | reserved: it is being replaced | `reserve` | `give_back` |
 | set aside: it cannot be read | `set_aside` | `bring_back`; without it until the next start |
 
-`offer` changes neither, nor does the end of the other. A tenant here is `ClusterState.tenant`: those with
+`offer` changes neither, nor does the end of the other.
+
+A cluster has the same homes all its life: area, queue and tenant never change, nor does whether a held one
+has a due time (`Holding.queue_of` keeps both kinds apart). So `offer` withdraws from the homes of the new
+state. What changes is what is left, the cursor and the due time; `_DueClusters` passes over an item of an
+earlier due time, and the same item may stand there twice. A tenant here is `ClusterState.tenant`: those with
 little share the turns of "".
 """
 

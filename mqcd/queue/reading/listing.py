@@ -5,6 +5,12 @@ and lines in a file do not move, so a place stays one however the queue changes;
 meanwhile may come twice, or not at all. By age each part looks at all clusters that may hold something older
 than what it has found, and a place is the last recipient: what stays in the queue comes exactly once.
 
+| place | what comes next |
+|---|---|
+| `c:<cluster>:<octet>` | lines of this cluster from this octet on, then the next cluster by name |
+| `j:<segment>:<ordinal>` | frames of this segment from this ordinal on, then the next; no cluster |
+| `age:<received>:<SPID>:<QID>` | by age, what is behind this recipient |
+
 `read_part`, `measure` and `lane_keys` are what a process is asked to do, see `mqcd.queue.helper.scans`.
 """
 
@@ -18,7 +24,7 @@ from typing import NamedTuple
 from mqcd.core.address import domain_of
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import AreaStats
-from mqcd.core.selecting.parts import Key, most_of, no_place, number_of, parse_key, show_key, words_of
+from mqcd.core.selecting.parts import Key, most_of, no_place, number_of, parse_key, show_key
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.format.choosing import chooser
 from mqcd.queue.format.record import Fields, halves, sound_all
@@ -108,7 +114,7 @@ def _size_and_time(text: str, _begun: bool) -> tuple[int, int]:
 
 def _from(snapshot: Snapshot, selection: Selection, after: str) -> Iterator[tuple[list[bytes], Place]]:
     """The lines from a place on, with the places behind them."""
-    kind, name, at = words_of(after, 3) if after else ("c", "", "0")
+    kind, name, at = _words(after) if after else ("c", "", "0")
     start = number_of(at)
     if kind == "c":
         for listed in sorted(snapshot.listed(selection)):
@@ -127,6 +133,15 @@ def _from(snapshot: Snapshot, selection: Selection, after: str) -> Iterator[tupl
         begin = bisect_left(ordinals, start) if number == first else 0
         if number >= first and begin < len(lines):
             yield lines[begin:], _in_segment(number, ordinals[begin:])
+
+
+def _words(after: str) -> tuple[str, str, str]:
+    kind, _, rest = after.partition(":")
+    # From behind: a cluster's name holds colons where its queue does, "relay.example:2525" or "[ipv6:::1]".
+    name, colon, at = rest.rpartition(":")
+    if not colon:
+        raise no_place(after)
+    return kind, name, at
 
 
 def _in_cluster(name: str, begin: int, lines: list[bytes]) -> Place:
@@ -149,7 +164,11 @@ def _oldest(snapshot: Snapshot, selection: Selection, after: Key, most: int) -> 
             if text is None:
                 snapshot.unreadable.damaged_lines += 1
                 continue
-            key = _key_of(text)
+            try:
+                key = _key_of(text)
+            except DecodeError:
+                snapshot.unreadable.damaged_lines += 1
+                continue
             if key > after and (bound is None or key < bound) and _is_chosen(snapshot, chosen, text):
                 found.append((key, text))
         if len(found) > most:

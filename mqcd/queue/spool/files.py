@@ -136,7 +136,11 @@ class SpoolContent:
         self._path = path
         self._next = 0
         self._fd = disk.open(path, os.O_RDONLY)
-        self.size = disk.size(self._fd)
+        try:
+            self.size = disk.size(self._fd)
+        except OSError:
+            self.close()
+            raise
         if self.size != size:
             self.close()
             raise ContentUnavailable(f"{path} is {self.size} octets long; its records say {size}")

@@ -6,7 +6,26 @@ content it still holds. So what a segment must hand on before its file is used a
 
 `Segment.on` and `JournalEntry.on` alone change a state, by `SEGMENT_TABLE` and by that of `entry_states`;
 what the table does not have raises IllegalTransition and changes nothing. How many readers pin a segment and
-whether its file has failed are facts of the file, in any state.
+whether its file has failed are facts of the file, in any state. A RETIRED segment stays in the ring, below
+`first_live`, and takes a slot until its file is free.
+
+The rest, and what changes it: on the event loop, but for what the committer does to a segment that is fresh.
+
+| field | is changed by |
+|---|---|
+| `end`, `next_ordinal` | `Journal._committed`; at a start `wal.chain` and `wal.scan` |
+| `entries` | `place`; `Entries` when one moves or ends; `Shard.evacuated` |
+| `borrowers` | `Entries`; at a start `wal.live_entries`; `Shard.evacuated` |
+| `fd` | the committer, at a start `recovery.open`; whatever closes it sets it to -1 first |
+| `filled` | the committer |
+| `readers` | `SegmentContent`, `Shard.raw_line`, an evacuation; released by `unpin` |
+| `failed`; `kept`, `sealed_at` | `Trouble`; `Sealing`, at a start `recovery.open` |
+| `must_reach`, `must_hold` | `wal.chain` at a start |
+| `spooled`; `totals` | the evacuation; the export, at a start `recovery.replay` |
+| `Ring.segments` | `Ring.add`; `Trouble` removes one that holds nothing, the evacuation what it emptied |
+| `Ring.current`, `fresh` | `Sealing`; `Trouble` leaves the current one |
+| `Ring.first_live`, `entries` | `Shard.evacuated`; `Entries`, at a start `recovery.replay` |
+| `Ring.free` | evacuation and checkpointer add; the journal takes the first |
 """
 
 from __future__ import annotations

@@ -85,6 +85,37 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_stop(
     await asyncio.wait([sending])
 
 
+async def test_a_large_content_on_a_disk_that_hangs_does_not_hold_up_the_stop(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = rig.disk.block("pwritev", f"{rig.spool}/*")
+    content = BODY * (1 + (rig.options.settings.journal.inline_max // len(BODY)))
+    sending = asyncio.ensure_future(rig.post.send("a@example.org", content=content))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    closing = asyncio.ensure_future(rig.close())
+    await turns(100)
+    assert not closing.done()
+    rig.clock.advance(HUNG_MS)
+    async with asyncio.timeout(30):
+        await closing
+    assert [each.levelno for each in caplog.records][-1] == logging.CRITICAL
+    assert rig.queue / "lock" in rig.disk._paths.values()
+    gate.release()
+    await asyncio.wait([sending])
+
+
+async def test_after_the_stop_no_descriptor_of_a_segment_is_used(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    shard = rig.shard
+    [segment] = shard.ring
+    [entry] = segment.entries.values()
+    entry.raw = b""
+    await rig.close()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        await shard.raw_line(entry)
+    assert (segment.fd, segment.readers) == (-1, 0)
+
+
 async def test_a_stop_closes_all_though_each_close_reports_an_error(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

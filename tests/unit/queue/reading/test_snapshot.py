@@ -13,15 +13,16 @@ import pytest
 
 from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import ContentUnavailable, DecodeError, StoreBusy, StoreDamaged, StoreUnavailable
-from mqcd.core.model import Area, Recipient
+from mqcd.core.model import Action, Area, Recipient
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.file_window import STEP
 from mqcd.queue.format import record
+from mqcd.queue.reading.listing import read_part
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.spool.deleter import PIN_MS
 from mqcd.queue.wal.segments import Segment
 from tests.contract.harness import HOUR, MINUTE
-from tests.contract.mail import BODY, bounced, deferred, delivered
+from tests.contract.mail import BODY, batch, bounced, carry_out, deferred, delivered
 from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.support import Rig
 
@@ -263,6 +264,33 @@ async def test_what_a_reader_cannot_use_counts_as_damaged(rig: Rig) -> None:
     wrong = sum(each.domain == "example.net" for each in every)
     assert (len(made), snapshot.unreadable.damaged_lines) == (len(every) - wrong, wrong)
     snapshot.close()
+
+
+async def test_a_list_goes_on_amid_a_cluster_whose_name_has_a_port(rig: Rig) -> None:
+    for n in range(3):
+        await rig.post.send(f"d{n}@x.atrn.example")
+    await carry_out(rig.store, batch(Action.REDIRECT, rig.post, target="relay.example:2525"))
+    await rig.evacuate()
+    assert any(":2525/" in name for name in rig.shard.manifest.state.clusters)
+    found: list[Recipient] = []
+    after: str | None = ""
+    while after is not None:
+        part = await rig.store.browse(Selection(limit=1), after)
+        found += part.recipients
+        after = part.after
+    assert len({each.key for each in found}) == len(found) == 3
+
+
+async def test_a_time_of_acceptance_that_is_none_counts_as_damaged(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [sent] = await rig.post.send("a@example.org")
+    part = record.encode_envelope(sent.envelope).replace(str(sent.envelope.received), "then")
+    await rig.evacuate()
+    monkeypatch.setattr(Snapshot, "in_journal", lambda _: [(9, [0], [record.encode(sent, part)[:-1]])])
+    with closing(rig.snapshot()) as snapshot:
+        assert len(read_part(snapshot, Selection(), "", by_age=True).texts) == 1
+        assert snapshot.unreadable.damaged_lines == 1
 
 
 async def test_a_long_file_takes_little_memory(tmp_path: Path) -> None:
