@@ -307,6 +307,7 @@ class Server:
 
     def _advised(self, advice: Advice) -> None:
         """Apply this advice and the current settings."""
+        # The rules come first: a reload of delivery applies them to the zones that it adds.
         schedule = schedule_of(self.settings, advice.shapings)
         self._batches.grace_ms = self.settings.queue.grace
         self._batches.longest_ms = schedule.longest

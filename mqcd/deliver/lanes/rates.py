@@ -40,7 +40,18 @@ class Scope(StrEnum):
 
 
 class Limit:
-    """One rate and its used share."""
+    """One rate and its used share.
+
+    | call | when | tokens | turns booked outside |
+    |---|---|---|---|
+    | `lets_in` | a recipient comes | looked at: for all held and one more | newcomers stay behind |
+    | `book` | it may not come in | | its own is the last, unless beyond LONGEST_MS |
+    | `wait`, then `take` | its job is next, once (`Job.paid`) | used | |
+    | `change` | a reload | what was used stays used | forgotten; what waits comes as it was asked to |
+
+    A turn is never given back: one of a recipient that does not come stays unused. Of more recipients than
+    `burst`, `wait` never returns 0.
+    """
 
     __slots__ = ("_at", "_booked", "_level", "asleep", "burst", "held", "rate", "scope")
 

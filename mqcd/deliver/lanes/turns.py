@@ -22,7 +22,13 @@ _OUT, _IN_LINE = Standing.OUT, Standing.IN_LINE
 
 
 class Zone:
-    """The lanes of one zone that stand in line."""
+    """The lanes of one zone that stand in line, each once.
+
+    A named zone has them by the order of their first job when they joined. A lane whose head has become later
+    since moves back when it would be popped; one whose head has become earlier (mail given back, urgent mail)
+    moves nowhere: it keeps its place for this turn. A lane that was emptied stays until it is popped, and is
+    left then (`Turn.LEAVE`). No two lanes have a job of the same order, so lanes are never compared.
+    """
 
     __slots__ = ("_ordered", "_queue", "asleep", "in_line", "lanes", "name", "turns")
 
@@ -52,7 +58,6 @@ class Zone:
         heap = self._ordered
         while True:
             order, lane = heap[0]
-            # What stood at its head when it joined may have gone over a connection that became free.
             if not lane.queue.waiting or lane.queue.jobs.row[0].order <= order:
                 return heappop(heap)[1]
             heapreplace(heap, (lane.queue.jobs.row[0].order, lane))
