@@ -8,6 +8,8 @@ import click
 
 from mqcd.cli.options import Place, as_json, at_place
 from mqcd.cli.upkeep import drop_to_owner
+from mqcd.core.display import printable
+from mqcd.net.clock import SystemClock
 
 
 @click.command(short_help="Show where mail goes and what it waits for.")
@@ -21,7 +23,6 @@ def explain(place: Place, asked: str, sender: str, as_json: bool) -> int:
     import json
 
     from mqcd.daemon.control.explaining import ask_server, explain_files
-    from mqcd.net.clock import SystemClock
     from mqcd.net.control.client import NoAnswer
 
     settings = place.load().settings
@@ -54,8 +55,6 @@ _LABELS = {
 
 def _in_words(explanation: Mapping[str, object]) -> str:
     """A paragraph for people."""
-    from mqcd.core.display import printable
-
     name = str(explanation["recipient"])
     if "spid" in explanation:
         name = f"{explanation['spid']}/{explanation['qid']} {name}"

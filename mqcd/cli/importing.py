@@ -20,6 +20,7 @@ from mqcd.cli.upkeep import (
     problem_line,
     until_decided,
 )
+from mqcd.net.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
@@ -53,7 +54,6 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
 
     def read(options: Options, progress: Progress, known: Set[str]) -> Tree:
         from mqcd.disk.durable import Disk
-        from mqcd.net.clock import SystemClock
         from mqcd.queue.admin.transfer.mailismus import read_tree
 
         now = SystemClock().now()
@@ -78,7 +78,6 @@ def eml(place: Place, directory: Path, dry_run: bool, as_json: bool) -> int:
 
     def read(options: Options, progress: Progress, known: Set[str]) -> Tree:
         from mqcd.disk.durable import Disk
-        from mqcd.net.clock import SystemClock
         from mqcd.queue.admin.transfer.eml import read_directory
 
         now = SystemClock().now()
@@ -97,7 +96,6 @@ def _bring(
     source: Sequence[Path],
     roots: Sequence[Path] = (),
 ) -> int:
-    from mqcd.net.clock import SystemClock
     from mqcd.ops.fanout import Fanout
     from mqcd.queue.admin.transfer.job import Import
 

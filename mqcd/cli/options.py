@@ -123,3 +123,13 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 def json_line(fields: Mapping[str, object]) -> str:
     """One object as every command writes it: no blanks, ASCII for any terminal encoding."""
     return _encode(fields) + "\n"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Numbers of things, such as "3 files, 1 damaged"."""
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+def show(fields: Mapping[str, object], text: str, as_json: bool) -> None:
+    """Print an object, or the text that says the same to people."""
+    click.echo(json_line(fields) if as_json else f"{text}\n", nl=False)

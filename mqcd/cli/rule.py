@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mqcd.cli.options import Place, as_json, at_place, json_line
+from mqcd.cli.asking import ask, control_at, show_done
+from mqcd.cli.options import Place, as_json, at_place, show
+from mqcd.cli.upkeep import drop_to_owner
+from mqcd.core.display import printable
+from mqcd.net.clock import SystemClock
 
-if TYPE_CHECKING:
-    from mqcd.net.control.client import Control
-
-_ASK_S = 600
 _ACTIONS = ("hold", "suspend", "slow", "bounce")
 
 
@@ -28,13 +27,8 @@ def rule() -> None:
 @at_place
 def ls(place: Place, as_json: bool) -> None:
     """List the rules that stand, also the ones that the server made for replies."""
-    from mqcd.core.display import printable
-
     for each in _listed(place):
-        if as_json:
-            click.echo(json_line(each), nl=False)
-        else:
-            click.echo(printable(_line(each)))
+        show(each, printable(_line(each)), as_json)
 
 
 @rule.command(short_help="Add a rule.")
@@ -66,29 +60,18 @@ def add(
 
     Mail that waits comes under it as well as mail that comes later.
     """
-    from mqcd.cli.queue.resolving import report_unrouted
-
     if span is not None and until is not None:
         raise click.UsageError("say --for or --until, and not both")
     fields = {name: value for name, value in given.items() if value is not None}
     fields |= {"action": action, "for": span, "until": _moment(until) if until is not None else None}
     if no_report:
         fields["report"] = False
-    done = _post(_control(place), "/v1/rules", fields)
-    left_out = done.get("left_out", ())
-    for each in left_out:
-        click.echo(each, err=True)
-    report_unrouted(done.get("unrouted", 0))
-    if as_json:
-        click.echo(json_line(done), nl=False)
-        return 1 if left_out else 0
-    for each in done.get("sample", ()):
-        click.echo(f"{each['spid']}/{each['qid']}  {each['area']}  <{each['sender']}> -> {each['recipient']}")
+    done = ask(control_at(place), "/v1/rules", fields)
     if done["rule"] is None:
-        click.echo(f"waiting mail that comes under it: {done['matched']}")
+        text = f"waiting mail that comes under it: {done['matched']}"
     else:
-        click.echo(f"{_line(done['rule'])}\nto end it: mqcd rule cancel {done['rule']['id']}")
-    return 1 if left_out else 0
+        text = f"{_line(done['rule'])}\nto end it: mqcd rule cancel {done['rule']['id']}"
+    return show_done(done, text, as_json)
 
 
 @rule.command(short_help="End a rule.")
@@ -97,31 +80,21 @@ def add(
 @at_place
 def cancel(place: Place, /, id: str, as_json: bool) -> None:  # noqa: A002 - the word that the help shows
     """End a rule. What it has held or bounced stays so, and the command that takes it back is shown."""
-    done = _post(_control(place), "/v1/rules/cancel", {"id": id})
-    if as_json:
-        click.echo(json_line(done), nl=False)
-        return
-    click.echo(f"{id} has ended")
+    done = ask(control_at(place), "/v1/rules/cancel", {"id": id})
+    text = f"{id} has ended"
     if done["undo"]:
-        click.echo(f"what it put into area {done['stays']} stays there; to take that back: {done['undo']}")
-
-
-def _control(place: Place) -> Control:
-    from mqcd.net.control.client import Control
-
-    return Control(place.load().settings.ops.control.path)
+        text += f"\nwhat it put into area {done['stays']} stays there; to take that back: {done['undo']}"
+    show(done, text, as_json)
 
 
 def _listed(place: Place) -> list[dict[str, Any]]:
     """By the server, else from the file."""
-    from mqcd.cli.upkeep import drop_to_owner
     from mqcd.daemon.rules.book import read_rules, rules_path
     from mqcd.daemon.rules.form import fields_of
-    from mqcd.net.clock import SystemClock
     from mqcd.net.control.client import NoAccess, NoAnswer
 
     try:
-        rows: list[dict[str, Any]] = _answer(*_control(place).get("/v1/rules", _ASK_S))
+        rows: list[dict[str, Any]] = ask(control_at(place), "/v1/rules")
     except NoAccess:
         raise
     except NoAnswer as error:
@@ -132,29 +105,9 @@ def _listed(place: Place) -> list[dict[str, Any]]:
     return rows
 
 
-def _post(control: Control, path: str, fields: Mapping[str, object]) -> dict[str, Any]:
-    done: dict[str, Any] = _answer(*control.post(path, fields, _ASK_S))
-    return done
-
-
-def _answer(status: int, text: str) -> Any:
-    from http import HTTPStatus
-
-    from mqcd.core.errors import DecodeError
-    from mqcd.net.control.client import NoAnswer
-
-    if status == HTTPStatus.BAD_REQUEST:
-        raise DecodeError(text.strip())
-    if status != HTTPStatus.OK:
-        raise NoAnswer(f"the server says: {text.strip()}")
-    return json.loads(text)
-
-
 def _moment(text: str) -> str:
     """`--until` in the form of RFC 3339: a time of day is the next one of this machine's clock."""
     from datetime import UTC, datetime, timedelta
-
-    from mqcd.net.clock import SystemClock
 
     try:
         time = datetime.strptime(text, "%H:%M").time()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import click
 
+from mqcd.cli.asking import control_at
 from mqcd.cli.options import DURATION, Place, as_json, at_place
 
 _MORE = ("name", "host", "tls", "octets", "reason")
@@ -29,12 +31,8 @@ def trace(place: Place, /, sought: str, lasts: int, limit: int, as_json: bool) -
 
     SOUGHT: a mail address, a domain, a user, a host, a destination, or an IP address or network. Ctrl-C ends.
     """
-    from urllib.parse import urlencode
-
-    from mqcd.net.control.client import Control
-
     query = urlencode({"q": sought, "for": f"{lasts}ms", "limit": limit})
-    with Control(place.load().settings.ops.control.path).follow(f"/v1/trace?{query}") as lines:
+    with control_at(place).follow(f"/v1/trace?{query}") as lines:
         if not as_json:
             click.echo("tracing; sessions that begin from now on are shown", err=True)
         for line in filter(None, map(bytes.strip, lines)):
@@ -51,7 +49,5 @@ def _shown(row: Mapping[str, Any]) -> str:
     head = f"{row['at'][11:23]} {row['session']} {row['peer']}"
     if event == "said":
         return f"{head} {_MARK[row['who']]} {row['text']}"
-    rest = " ".join(
-        f"{name}={row[name]}" for name in ("name", "host", "tls", "octets", "reason") if row.get(name)
-    )
+    rest = " ".join(f"{name}={row[name]}" for name in _MORE if row.get(name))
     return f"{head} ({event} {rest})"

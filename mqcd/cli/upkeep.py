@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from mqcd.cli.options import Place, as_json, at_place, json_line
 from mqcd.cli.progress import waiting
+from mqcd.core.display import printable
+from mqcd.core.errors import ConfigError, StoreDamaged
+from mqcd.net.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -30,9 +36,7 @@ _SHOWN = 20
 @at_place
 def fsck(place: Place, repair: bool, as_json: bool) -> int:
     """Check the files of the queue against each other, with or without a running server."""
-    from mqcd.core.errors import StoreDamaged
     from mqcd.disk.durable import Disk
-    from mqcd.net.clock import SystemClock
     from mqcd.queue.admin.findings import plain, together
     from mqcd.queue.admin.fsck.survey import survey
 
@@ -77,8 +81,6 @@ def cluster_at(place: Place, what: str) -> Options:
 
 def shards_of(options: Options) -> list[Options]:
     """The options of each shard that is there."""
-    from dataclasses import replace
-
     from mqcd.queue.roots import existing
 
     settings = options.settings
@@ -108,7 +110,6 @@ def interruptible(work: Coroutine[object, object, Result]) -> Result:
 @contextmanager
 def until_decided() -> Iterator[Callable[[], None]]:
     """Yield a function that makes Ctrl-C ineffective until the block ends, so that the result is printed."""
-    import signal
 
     def decide() -> None:
         # Not SIG_IGN: Python writes about a signal that came just before it.
@@ -138,20 +139,26 @@ def drop_to_owner(root: Path, name: str | None = None, directories: Sequence[Pat
 
 def drop_to_server(settings: Settings) -> None:
     """Root becomes the user that the server becomes, if there is one. Raises ConfigError."""
-    import os
-
     from mqcd.daemon.host.privileges import SystemIdentity, take_identity
 
     if settings.application.user is not None and os.geteuid() == 0:
         take_identity(settings.application.user, [], SystemIdentity())
 
 
+def owner_of(settings: Settings) -> tuple[int, int] | None:
+    """User and group that a file of the server gets which this command makes; None = this process's own.
+
+    Raises ConfigError."""
+    from mqcd.daemon.host.privileges import find_user
+
+    if settings.application.user is None or os.geteuid() != 0:
+        return None
+    entry = find_user(settings.application.user)
+    return entry.pw_uid, entry.pw_gid
+
+
 def need_access(path: Path, owner: str | None, mode: int) -> None:
     """See that what is outside the queue can be used by its owner, too. Raises ConfigError."""
-    import os
-
-    from mqcd.core.errors import ConfigError
-
     there = next(each for each in (path.absolute(), *path.absolute().parents) if _exists(each))
     if owner is not None and not os.access(there, mode | os.X_OK):
         to_do = "write to" if mode & os.W_OK else "read"
@@ -174,7 +181,6 @@ def _exists(path: Path) -> bool:
 
 def _repair(options: Options, progress: Progress) -> Findings:
     from mqcd.disk.durable import Disk
-    from mqcd.net.clock import SystemClock
     from mqcd.ops.fanout import Fanout
     from mqcd.queue.admin.fsck.repair import mend_roots, repair
     from mqcd.queue.admin.fsck.survey import survey
@@ -200,8 +206,6 @@ def problem_fields(problems: Iterable[Problem]) -> list[dict[str, object]]:
 
 def problem_line(problem: Problem) -> str:
     """A finding as people read it."""
-    from mqcd.core.display import printable
-
     place = f"{problem.path}:{problem.line}" if problem.line is not None else str(problem.path)
     return printable(f"{place}: {problem.text}")
 

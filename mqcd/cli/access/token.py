@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
 
 import click
 
-from mqcd.cli.options import Place, as_json, at_place, json_line
+from mqcd.cli.options import Place, as_json, at_place, show
+from mqcd.cli.upkeep import owner_of
+from mqcd.net.clock import SystemClock
 
 
 @click.group(short_help="Add, remove and list the tokens of the page and the HTTP API.")
@@ -25,9 +25,10 @@ def token() -> None:
 @at_place
 def add(place: Place, name: str, roles: tuple[str, ...]) -> int:
     """Make a token and print it: the only time that it is shown. Only its hash is kept."""
+    import secrets
+
     from mqcd.core.events import format_time
     from mqcd.disk.durable import Disk
-    from mqcd.net.clock import SystemClock
     from mqcd.page.access.file import changing
     from mqcd.page.access.tokens import (
         SECRET_OCTETS,
@@ -84,21 +85,13 @@ def list_tokens(place: Place, as_json: bool) -> int:
     uses = read_uses(path)
     for each in tokens.values():
         roles, used = sorted(role.value for role in each.roles), uses.get(each.digest)
-        if as_json:
-            fields = {"name": each.name, "roles": roles, "made": each.made, "used": used}
-            click.echo(json_line(fields), nl=False)
-        else:
-            click.echo(f"{each.name:<24} {','.join(roles):<20} made {each.made}  used {used or 'never'}")
+        fields = {"name": each.name, "roles": roles, "made": each.made, "used": used}
+        text = f"{each.name:<24} {','.join(roles):<20} made {each.made}  used {used or 'never'}"
+        show(fields, text, as_json)
     return 0
 
 
 def _target(place: Place) -> tuple[Path, tuple[int, int] | None]:
     """The file of tokens, and the owner that a new one gets."""
-    from mqcd.daemon.host.privileges import find_user
-
     settings = place.load().settings
-    name = settings.application.user
-    if name is None or os.geteuid() != 0:
-        return settings.ops.page.tokens, None
-    entry = find_user(name)
-    return settings.ops.page.tokens, (entry.pw_uid, entry.pw_gid)
+    return settings.ops.page.tokens, owner_of(settings)

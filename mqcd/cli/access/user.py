@@ -6,14 +6,15 @@ elsewhere read from the first line of standard input.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from mqcd.cli.options import Place, as_json, at_place, json_line
+from mqcd.cli.options import Place, as_json, at_place, show
+from mqcd.cli.upkeep import owner_of
+from mqcd.core.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,11 +116,9 @@ def list_users(place: Place, as_json: bool, file: Path | None) -> int:
 
     for each in read_users(_target(place, file)[0]).users.values():
         scram, plain = each.scram is not None, each.plain is not None
-        if as_json:
-            click.echo(json_line({"name": each.name, "scram": scram, "plain": plain}), nl=False)
-        else:
-            ways = ["PLAIN", "LOGIN", *["SCRAM-SHA-256"] * scram, *["CRAM-MD5"] * plain]
-            click.echo(f"{each.name:<32} {' '.join(ways)}")
+        ways = ["PLAIN", "LOGIN", *["SCRAM-SHA-256"] * scram, *["CRAM-MD5"] * plain]
+        fields = {"name": each.name, "scram": scram, "plain": plain}
+        show(fields, f"{each.name:<32} {' '.join(ways)}", as_json)
     return 0
 
 
@@ -129,7 +128,6 @@ def list_users(place: Place, as_json: bool, file: Path | None) -> int:
 @at_place
 def check(place: Place, name: str, file: Path | None) -> int:
     """Check a password, asked for or the first line of standard input; exit code 1 if it is wrong."""
-    from mqcd.core.errors import DecodeError
     from mqcd.submit.auth.saslprep import saslprep
     from mqcd.submit.users.passwords import verify
 
@@ -144,19 +142,12 @@ def check(place: Place, name: str, file: Path | None) -> int:
 
 def _target(place: Place, file: Path | None) -> tuple[Path, tuple[int, int] | None]:
     """The file of users, and the owner that a new one gets. Raises UsageError where it is not clear."""
-    from mqcd.daemon.host.privileges import find_user
-
-    loaded = place.load()
-    named = {each.server.users for each in loaded.settings.submit.listeners} - {None}
+    settings = place.load().settings
+    named = {each.server.users for each in settings.submit.listeners if each.server.users is not None}
     if file is None and len(named) != 1:
         text = "several files" if named else "no file"
         raise click.UsageError(f'the listeners name {text} of users (<users file=""/>): give --file')
-    path = file or next(iter(named))
-    name = loaded.settings.application.user
-    if path is None or name is None or os.geteuid() != 0:
-        return path or Path(), None
-    entry = find_user(name)
-    return path, (entry.pw_uid, entry.pw_gid)
+    return file or named.pop(), owner_of(settings)
 
 
 def _known(path: Path, name: str) -> User:

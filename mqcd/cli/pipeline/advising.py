@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqcd.cli.options import Place, json_line
+from mqcd.cli.options import Place, json_line, show
 from mqcd.cli.upkeep import drop_to_owner
 from mqcd.core.display import printable
+from mqcd.net.clock import SystemClock
 
 if TYPE_CHECKING:
     from mqcd.advice.desk import Desk, Piece
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) -> None:
     """List pieces, apply the proposal, or cancel a piece. Needs no Spark."""
     from mqcd.advice.desk import Desk
-    from mqcd.net.clock import SystemClock
 
     settings = place.load().settings
     drop_to_owner(settings.queue.rootpath)
@@ -33,14 +33,14 @@ def review(place: Place, listing: bool, cancelled: str | None, as_json: bool) ->
         piece = desk.cancel(cancelled)
         fields = _fields("cancelled", piece)
         words = f"cancelled, and not proposed again before {_day(fields)}: {_subject(fields)}"
-        click.echo(json_line(fields) if as_json else words, nl=not as_json)
+        show(fields, words, as_json)
     elif listing:
         _list(desk, as_json)
     else:
         done = desk.apply()
         counts = {"added": done.added, "kept": done.kept, "dropped": done.dropped}
         words = f"in effect: {done.added} new, {done.kept} as before; no longer: {done.dropped}"
-        click.echo(json_line(counts) if as_json else words, nl=not as_json)
+        show(counts, words, as_json)
 
 
 def _list(desk: Desk, as_json: bool) -> None:
@@ -88,7 +88,6 @@ def _site(piece: Piece) -> str:
 def propose(opened: Opened, most: int | None, as_json: bool) -> None:
     """Make a proposal from the tables, and print it."""
     from mqcd.advice.desk import ACTIVE, PROPOSED, Desk
-    from mqcd.net.clock import SystemClock
 
     with opened as (spark, store, server, progress):
         from mqcd.pipeline.advice.decisions import Rules
@@ -104,9 +103,8 @@ def propose(opened: Opened, most: int | None, as_json: bool) -> None:
         for piece in proposal.pieces():
             click.echo(json_line(_fields(PROPOSED, piece)), nl=False)
         for alone in found.unadvised:
-            click.echo(
-                json_line({"state": "unadvised", "subject": alone.subject, "why": alone.why}), nl=False
-            )
+            fields = {"state": "unadvised", "subject": alone.subject, "why": alone.why}
+            click.echo(json_line(fields), nl=False)
         return
     _show_by_site([(PROPOSED, piece) for piece in proposal.pieces()], _PIECES)
     for alone in found.unadvised[:_PIECES]:

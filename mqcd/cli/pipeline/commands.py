@@ -18,10 +18,14 @@ from mqcd.cli.options import (
     Place,
     as_json,
     at_place,
+    counted,
     json_line,
+    show,
     takes_place,
 )
-from mqcd.cli.upkeep import drop_to_owner, drop_to_server
+from mqcd.cli.progress import waiting
+from mqcd.cli.upkeep import drop_to_owner, drop_to_server, options_at
+from mqcd.net.clock import SystemClock
 
 if TYPE_CHECKING:
     from mqcd.config.load import Loaded
@@ -57,16 +61,11 @@ def _settings(_context: click.Context, _parameter: click.Parameter, pairs: tuple
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{counts[name]} {name}" for name in ("files", "events", "damaged"))
-
-
 @pipeline.command("run")
 @on_spark
 def run(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> None:
     """Add new event files to the tables."""
     loaded, store = _tables(place)
-    from mqcd.net.clock import SystemClock
     from mqcd.pipeline.batch.run import NOTHING, is_waiting, take_new
 
     with ExitStack() as locked:
@@ -85,10 +84,11 @@ def run(place: Place, master: str | None, settings: dict[str, str], as_json: boo
 
 
 def _show_run(batch: int, counts: Mapping[str, int], *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json_line({"batch": batch, **counts}), nl=False)
-    else:
-        click.echo(_counted(counts) if counts["files"] else "nothing new")
+    show({"batch": batch, **counts}, _counted(counts) if counts["files"] else "nothing new", as_json)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return counted({name: counts[name] for name in ("files", "events", "damaged")})
 
 
 @pipeline.command("stream", short_help="Add event files to the tables as they are closed.")
@@ -120,14 +120,11 @@ def stream(
     from mqcd.pipeline.store.store import Commit
 
     def print_counts(commit: Commit) -> None:
-        if as_json:
-            click.echo(json_line({"batch": commit.batch} | commit.counts), nl=False)
-        else:
-            click.echo(f"batch {commit.batch}: {_counted(commit.counts)}")
+        text = f"batch {commit.batch}: {_counted(commit.counts)}"
+        show({"batch": commit.batch} | commit.counts, text, as_json)
 
     opened = _spark(place, where["master"], where["settings"], streams=True)
     with store.streaming(), opened as (spark, _, server, progress):
-        from mqcd.net.clock import SystemClock
         from mqcd.pipeline.batch.stream import Pace, Stream
 
         pace = Pace(once=once, every=every, files=maxfiles, octets=maxsize)
@@ -164,9 +161,7 @@ def _ending() -> Iterator[threading.Event]:
 @on_spark
 def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> int:
     """Account for every recipient ever accepted."""
-    from mqcd.cli.pipeline.account import show
-    from mqcd.cli.upkeep import options_at
-    from mqcd.net.clock import SystemClock
+    from mqcd.cli.pipeline.account import show as show_account
 
     options = options_at(place)
     loaded, _ = _tables(place)
@@ -195,7 +190,7 @@ def ledger(place: Place, master: str | None, settings: dict[str, str], as_json: 
     if as_json:
         click.echo(json_line(fields(sums)), nl=False)
     else:
-        show(sums)
+        show_account(sums)
     return 1 if sums.imbalance else 0
 
 
@@ -215,10 +210,7 @@ def export(
         progress("exporting", 0, 0)
         with store.still():
             size = write(frames.read(spark, store, table), out)
-    if as_json:
-        click.echo(json_line({"table": table, "file": str(out), "octets": size}), nl=False)
-    else:
-        click.echo(f"{out}: {size} octets")
+    show({"table": table, "file": str(out), "octets": size}, f"{out}: {size} octets", as_json)
 
 
 @pipeline.command("report", short_help="Show the tables as one HTML page.")
@@ -231,9 +223,6 @@ def report(
     place: Place, out: Path, days: int, master: str | None, settings: dict[str, str], as_json: bool
 ) -> None:
     """Add new event files to the tables, and show them as one HTML file."""
-    from mqcd.cli.upkeep import options_at
-    from mqcd.net.clock import SystemClock
-
     if not out.absolute().parent.is_dir():
         # Reported before Spark works for minutes.
         raise click.BadParameter(f"{out.parent} is no directory", param_hint="--out")
@@ -252,10 +241,8 @@ def report(
         )
         figures = make(spark, store, subject, made=SystemClock().now(), progress=progress)
         size = write(figures, out)
-    if as_json:
-        click.echo(json_line({"file": str(out), "octets": size, **fields(figures)}), nl=False)
-    else:
-        click.echo("\n".join([*summary(figures), f"{out}: {size} octets"]))
+    text = "\n".join([*summary(figures), f"{out}: {size} octets"])
+    show({"file": str(out), "octets": size, **fields(figures)}, text, as_json)
 
 
 @pipeline.command("advise", short_help="Make, list, apply or cancel advice.")
@@ -313,7 +300,6 @@ def _moment(place: Place) -> Callable[[], Moment] | None:
 
     Raises ConfigError for a store that cannot be made.
     """
-    from mqcd.cli.upkeep import options_at
     from mqcd.config.settings import CLUSTER
     from mqcd.daemon.control.view import view_of
     from mqcd.daemon.storing import check_store
@@ -358,9 +344,6 @@ def _spark(
     keeps: bool = False,
 ) -> Iterator[tuple[SparkSession, Store, Settings, Progress]]:
     """A session, the tables, the server's settings, and the progress display."""
-    from mqcd.cli.progress import waiting
-    from mqcd.net.clock import SystemClock
-
     loaded, store = _tables(place)
     from mqcd.pipeline.spark.session import running
 

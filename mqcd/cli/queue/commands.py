@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcd.cli.options import DURATION, Command, Place, as_json, at_place, json_line, takes_place
+from mqcd.cli.options import DURATION, Command, Place, as_json, at_place, counted, show, takes_place
+from mqcd.cli.progress import waiting
 from mqcd.cli.queue.opening import is_cluster, open_queue, report_damaged, view_at
-from mqcd.cli.upkeep import drop_to_owner, need_access
+from mqcd.cli.upkeep import drop_to_owner, interruptible, need_access
+from mqcd.core.errors import DecodeError
+from mqcd.core.queueing.spid import format_spid
+from mqcd.net.clock import SystemClock
 
 if TYPE_CHECKING:
     from mqcd.cli.queue.oldest import Oldest
@@ -28,7 +33,6 @@ AREAS = ("incoming", "deferred", "bounces", "held", "removed")
 
 def _spid(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
     """A SPID, 16 hex digits, as its number."""
-    from mqcd.core.errors import DecodeError
     from mqcd.core.queueing.spid import parse_spid
 
     try:
@@ -45,21 +49,17 @@ def _directory(_context: click.Context, _parameter: click.Parameter, text: str) 
 
 def selects(command: Command) -> Command:
     """The flags that choose recipients."""
-    flags: tuple[Callable[[Command], Command], ...] = (
+    flags = (
         click.option("--area", type=click.Choice(AREAS), help="Only this area."),
         click.option("--spid", callback=_spid, metavar="SPID", help="Only this message."),
         click.option("--sender", metavar="PATTERN", help="Only from this sender; '' is the null sender."),
         click.option("--recipient", metavar="PATTERN", default="", help="Only to this recipient."),
         click.option("--domain", metavar="PATTERN", default="", help="Only to recipients of this domain."),
-        click.option(
-            "--older",
-            metavar="DURATION",
-            type=DURATION,
-            help="Only mail accepted longer ago, such as 1h30m.",
-        ),
+        click.option("--older", metavar="DURATION", type=DURATION,
+                     help="Only mail accepted longer ago, such as 1h30m."),
         click.option("--where", metavar="EXPR", help="Only what this says: 'age > 2h and not area = held'."),
         click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Largest number."),
-    )
+    )  # fmt: skip
     for flag in reversed(flags):
         command = flag(command)
     return command
@@ -81,13 +81,15 @@ def ls(place: Place, /, order: str | None, as_json: bool, **chosen: Any) -> int:
 
     Addresses and domains may be shell patterns: --sender '*@here.example'.
     """
-    from mqcd.net.clock import SystemClock
-
     now = SystemClock().now()
-    selection = selected_records(place, now, **chosen)
+    selection = selected_records(place, now, chosen)
     count = 0
     with open_queue(place) as queued:
-        snapshot = _oldest(queued) if order else queued
+        snapshot: Snapshots | View | Oldest = queued
+        if order:
+            from mqcd.cli.queue.oldest import Oldest
+
+            snapshot = Oldest(queued)
         if as_json or not _for_people():
             from mqcd.cli.queue.records import recipient_columns, recipient_line
 
@@ -101,12 +103,6 @@ def ls(place: Place, /, order: str | None, as_json: bool, **chosen: Any) -> int:
     if not count:
         click.echo("nothing waits" if selection.everything else "nothing matches", err=True)
     return 1 if queued.left_out else 0
-
-
-def _oldest(queued: Snapshots | View) -> Oldest:
-    from mqcd.cli.queue.oldest import Oldest
-
-    return Oldest(queued)
 
 
 @queue.command("stat", short_help="Count waiting mail by area, destination, domain, reply or age.")
@@ -126,7 +122,6 @@ def stat(place: Place, by: str, as_json: bool) -> int:
         sys.stdout.write(stat_lines(stats))
     else:
         from mqcd.cli.queue.tables import show_stats
-        from mqcd.net.clock import SystemClock
         from mqcd.queue.manifest.clock_guard import doubt
 
         clock = SystemClock()
@@ -138,7 +133,6 @@ def stat(place: Place, by: str, as_json: bool) -> int:
 
 def _stat_by(place: Place, by: str, as_json: bool) -> int:
     from mqcd.cli.queue.shape import shape_lines, shape_of, show_shape
-    from mqcd.net.clock import SystemClock
 
     now = SystemClock().now()
     sites: Mapping[str, str] = {}
@@ -181,14 +175,12 @@ def cat(place: Place, spid: int) -> None:
 @at_place
 def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool, **chosen: Any) -> int:
     """Copy messages into a directory: an .eml file for each, and index.jsonl for them all."""
-    from mqcd.cli.progress import waiting
     from mqcd.disk.durable import Disk
-    from mqcd.net.clock import SystemClock
     from mqcd.queue.admin.transfer.export import export as export_to
     from mqcd.queue.admin.transfer.export import export_view
 
     clock = SystemClock()
-    selection = without_removed(selected_records(place, clock.now(), **chosen), clock.now())
+    selection = without_removed(selected_records(place, clock.now(), chosen), clock.now())
     settings = place.load().settings
     place.give_way()
     guessed = None
@@ -214,10 +206,7 @@ def export(place: Place, /, target: Path, without_manifest: bool, as_json: bool,
         "failed": len(done.failed),
         "damaged": done.damaged,
     }
-    if as_json:
-        click.echo(json_line(counts), nl=False)
-    else:
-        click.echo(", ".join(f"{n} {name}" for name, n in counts.items()))
+    show(counts, counted(counts), as_json)
     return 1 if done.failed or done.damaged else 0
 
 
@@ -250,14 +239,8 @@ def migrate(place: Place, source: Path, target: Path, as_json: bool) -> int:
 
     May be killed and run again; servers are started when it has ended.
     """
-    from dataclasses import replace
-
-    from mqcd.cli.progress import waiting
-    from mqcd.cli.upkeep import drop_to_owner, interruptible
-    from mqcd.core.queueing.spid import format_spid
     from mqcd.daemon.migration.migrating import Configured
     from mqcd.daemon.migration.migrating import migrate as move
-    from mqcd.net.clock import SystemClock
 
     ends = [Configured(replace(place, conf=each).load().settings, each) for each in (source, target)]
     root, user = ends[0].settings.queue.rootpath, ends[1].settings.application.user
@@ -268,10 +251,7 @@ def migrate(place: Place, source: Path, target: Path, as_json: bool) -> int:
     for spid, why in done.skipped.items():
         click.echo(f"{format_spid(spid)}: {why}", err=True)
     counts = {"found": done.found, "moved": done.moved, "skipped": len(done.skipped)}
-    if as_json:
-        click.echo(json_line(counts), nl=False)
-    else:
-        click.echo(", ".join(f"{number} {name}" for name, number in counts.items()))
+    show(counts, counted(counts), as_json)
     return 1 if done.skipped else 0
 
 
@@ -282,8 +262,6 @@ def _for_people() -> bool:
 
 def without_removed(selection: Selection, now: int) -> Selection:
     """Without what operators have removed, unless that area is asked for; `now` in ms."""
-    from dataclasses import replace
-
     from mqcd.core.selecting.where import parse_where
 
     if selection.area is not None:
@@ -294,7 +272,7 @@ def without_removed(selection: Selection, now: int) -> Selection:
     return replace(selection, where=parse_where(text, before.now if before is not None else now))
 
 
-def selection_of(now: int, **chosen: Any) -> Selection:
+def selection_of(now: int, chosen: Mapping[str, Any]) -> Selection:
     """What the flags of `selects` say, for a server to take; `now` in ms."""
     from mqcd.core.address import normal_domain
     from mqcd.core.model import Area
@@ -313,11 +291,11 @@ def selection_of(now: int, **chosen: Any) -> Selection:
     )
 
 
-def selected_records(place: Place, now: int, **chosen: Any) -> Selection:
+def selected_records(place: Place, now: int, chosen: Mapping[str, Any]) -> Selection:
     """The same for records that are read here."""
     from mqcd.core.selecting.where_fields import LIVE
 
-    selection = selection_of(now, **chosen)
+    selection = selection_of(now, chosen)
     if selection.where is None or selection.where.fields.isdisjoint(LIVE):
         return selection
     from mqcd.cli.queue.resolving import on_records
@@ -326,7 +304,6 @@ def selected_records(place: Place, now: int, **chosen: Any) -> Selection:
 
 
 def _where(text: str | None, now: int) -> Where | None:
-    from mqcd.core.errors import DecodeError
     from mqcd.core.selecting.where import parse_where
 
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqcd.cli.options import Place
-from mqcd.cli.upkeep import drop_to_owner
+from mqcd.cli.upkeep import drop_to_owner, drop_to_server
 
 if TYPE_CHECKING:
     from mqcd.config.settings import Settings
@@ -50,7 +50,6 @@ def is_cluster(settings: Settings) -> bool:
 
 def view_at(settings: Settings, place: Place) -> View:
     """The queue in another store. Root becomes the user that the server becomes. Raises ConfigError."""
-    from mqcd.cli.upkeep import drop_to_server
     from mqcd.daemon.control.view import view_of
 
     drop_to_server(settings)

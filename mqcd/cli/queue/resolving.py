@@ -8,9 +8,10 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-import click
-
+from mqcd.cli.asking import report_unrouted
 from mqcd.cli.options import Place
+from mqcd.cli.queue.opening import open_queue
+from mqcd.net.clock import SystemClock
 
 if TYPE_CHECKING:
     from mqcd.core.selecting.live import Origins
@@ -30,12 +31,6 @@ def on_records(selection: Selection, place: Place) -> Selection:
     return found.selection
 
 
-def report_unrouted(domains: int) -> None:
-    """Say how many domains have no site, if any."""
-    if domains:
-        click.echo(f"{domains} domains have no route now: their mail is of no site", err=True)
-
-
 def sites_at(place: Place) -> tuple[Mapping[str, str], Origins]:
     """The sites of the mail in a queue, by lane key and by origin."""
     from mqcd.daemon.control.resolving import sites_of
@@ -46,7 +41,6 @@ def sites_at(place: Place) -> tuple[Mapping[str, str], Origins]:
 
 def _router(place: Place) -> Router:
     from mqcd.daemon.control.resolving import router_of
-    from mqcd.net.clock import SystemClock
     from mqcd.net.resolver import DnsResolver
 
     settings, clock = place.load().settings, SystemClock()
@@ -61,7 +55,6 @@ def lane_keys(place: Place) -> Collection[str]:
 
 
 def _read(place: Place) -> Collection[str]:
-    from mqcd.cli.queue.opening import open_queue
     from mqcd.core.selecting.selection import Selection
     from mqcd.queue.reading.listing import lane_key
 

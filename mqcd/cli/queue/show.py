@@ -10,6 +10,8 @@ import click
 from mqcd.cli.options import Place, as_json, at_place, json_line
 from mqcd.cli.queue.commands import message_argument, queue
 from mqcd.cli.queue.opening import open_queue
+from mqcd.core.display import printable
+from mqcd.core.queueing.spid import format_spid
 
 if TYPE_CHECKING:
     from mqcd.daemon.control.message import Message
@@ -31,7 +33,6 @@ def show(place: Place, spid: int, as_json: bool) -> int:
 
     The history is read from the event log and the journal; it remains when the message has left the queue.
     """
-    from mqcd.core.queueing.spid import format_spid
     from mqcd.daemon.control.message import fields_of, message_of
 
     settings = place.load().settings
@@ -49,8 +50,6 @@ def show(place: Place, spid: int, as_json: bool) -> int:
 
 def _in_words(message: Message, fields: dict[str, Any]) -> Iterator[str]:
     """Lines for people."""
-    from mqcd.core.display import printable
-
     yield click.style(f"message {fields['spid']}", bold=True) + "\n"
     for name in _TOLD:
         value = fields[name] or ("<>" if name == "sender" else "")

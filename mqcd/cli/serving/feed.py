@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
-from mqcd.cli.options import Place, as_json, at_place, json_line
+from mqcd.cli.options import Place, as_json, at_place, show
 from mqcd.core.errors import ConfigError
+from mqcd.net.clock import SystemClock
 
 
 @click.group(short_help="Show how far webhooks and traces have come, or try a webhook.")
@@ -32,12 +31,9 @@ def ls(place: Place, as_json: bool) -> int:
         since = format_time(found.since) if found.since else None
         row = {"feed": name, "sent": found.sent, "gaps": found.gaps, "failing_since": since}
         row["error"] = found.error or None
-        if as_json:
-            click.echo(json_line(row), nl=False)
-            continue
         state = f"fails since {since}: {found.error}" if since else "good"
         gaps = f", {found.gaps} gaps (event files were removed before they were sent)" if found.gaps else ""
-        click.echo(f"{name}: {found.sent} events sent{gaps}; {state}")
+        show(row, f"{name}: {found.sent} events sent{gaps}; {state}", as_json)
     return 0
 
 
@@ -46,9 +42,10 @@ def ls(place: Place, as_json: bool) -> int:
 @at_place
 def test(place: Place, name: str) -> int:
     """Send a webhook a signed request with no events in it. Exit code 1: it was not taken."""
+    import asyncio
+
     from mqcd.daemon.feeds.terms import check_feeds
     from mqcd.disk.durable import Disk
-    from mqcd.net.clock import SystemClock
 
     settings = place.load().settings
     check_feeds(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mqcd.cli.options import Place, as_json, at_place, json_line
+from mqcd.net.clock import SystemClock
 
 
 @click.command(short_help="Watch a running server.")
@@ -29,7 +30,6 @@ def top(place: Place, url: str | None, interval: float, once: bool, as_json: boo
 
     from rich.console import Console
 
-    from mqcd.net.clock import SystemClock
     from mqcd.top.client import Server, look, watch
     from mqcd.top.client import as_json as as_fields
     from mqcd.top.screen import screen

@@ -12,8 +12,12 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
-from mqcd.core.errors import MqcdError
+from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.net.control.socket_file import way_by
+
+
+ASK_S = 600.0
+"""How long a server may take that changes something, or reads its queue."""
 
 
 class NoAnswer(MqcdError):
@@ -41,6 +45,17 @@ class Control:
     def post(self, path: str, fields: Mapping[str, object], seconds: float) -> tuple[int, str]:
         """Ask for a change: status and body. Raises NoAnswer, NoAccess."""
         return self._ask("POST", path, json.dumps(fields).encode(), seconds)
+
+    def ask(self, path: str, fields: Mapping[str, object] | None = None, seconds: float = ASK_S) -> str:
+        """The text of a good answer; `fields` ask for a change.
+
+        Raises NoAnswer, NoAccess, DecodeError for what is asked wrongly."""
+        status, text = self.get(path, seconds) if fields is None else self.post(path, fields, seconds)
+        if status == HTTPStatus.BAD_REQUEST:
+            raise DecodeError(text.strip())
+        if status != HTTPStatus.OK:
+            raise NoAnswer(f"the server says: {text.strip()}")
+        return text
 
     def post_for_octets(self, path: str, fields: Mapping[str, object], seconds: float) -> tuple[int, bytes]:
         """The same where the body is no text."""

@@ -51,7 +51,6 @@ from mqcd.ops.log.log import MOST_REASON, LogEvent
 
 log = logging.getLogger(__name__)
 
-BATCH, BATCHES = "/v1/batch", "/v1/batches"
 _TEND_MS = 5000
 """How often the files are looked after."""
 MOST_PROBED = 10_000
