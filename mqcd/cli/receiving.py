@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from pathlib import Path
 
-from mqcd.daemon.host.loop import loop_factory
+from mqcd.daemon.host.loop import asked_to_end, loop_factory
 from mqcd.net.clock import SystemClock
 from mqcd.sink.outlet import MessageStore, Outlet, to_line
 from mqcd.sink.server import Sink, SinkSettings, start
@@ -28,10 +27,7 @@ def run(settings: SinkSettings, store: Path | None, *, quiet: bool, as_json: boo
 
 
 async def _serve(settings: SinkSettings, outlet: Outlet, as_json: bool) -> None:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    stopped = asked_to_end()
     try:
         sink = await start(
             settings, now_ms=SystemClock().now, on_received=outlet.received, on_refused=outlet.refused

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -36,6 +35,7 @@ _SHOWN = 20
 @at_place
 def fsck(place: Place, repair: bool, as_json: bool) -> int:
     """Check the files of the queue against each other, with or without a running server."""
+    from mqcd.daemon.shards.division import shards_of
     from mqcd.disk.durable import Disk
     from mqcd.queue.admin.findings import plain, together
     from mqcd.queue.admin.fsck.survey import survey
@@ -77,23 +77,6 @@ def cluster_at(place: Place, what: str) -> Options:
 
     need_cluster(place.load().settings, what)
     return options_at(place)
-
-
-def shards_of(options: Options) -> list[Options]:
-    """The options of each shard that is there."""
-    from mqcd.queue.roots import existing
-
-    settings = options.settings
-    return [
-        replace(
-            options,
-            settings=replace(
-                settings, rootpath=each.queue, spool=replace(settings.spool, rootpath=each.spool)
-            ),
-            source=replace(options.source, shard=each.shard),
-        )
-        for each in existing(settings.rootpath, settings.spool.rootpath)
-    ]
 
 
 def interruptible(work: Coroutine[object, object, Result]) -> Result:

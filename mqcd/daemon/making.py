@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mqcd.config.settings import Settings
@@ -11,8 +10,7 @@ from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.effects import Effects, Replies
 from mqcd.daemon.control.actions.ruling import Ruling
-from mqcd.daemon.control.resolving import Resolving
-from mqcd.daemon.control.switches import Part, Switches
+from mqcd.daemon.control.resolving import resolving
 from mqcd.daemon.derived import own_names, schedule_of
 from mqcd.daemon.host.descriptors import Shares
 from mqcd.daemon.rules.book import RuleBook, rules_path
@@ -87,13 +85,5 @@ def make_rules(
     deliverer.on_effect(Replies(book, clock, log_event))
     batches.following.reach, batches.following.pending = deliverer.act, deliverer.standing.pending
     batches.probe = deliverer.probe
-    batches.resolve = Resolving(parts.store, lambda: deliverer.router)
+    batches.resolve = resolving(parts.store, lambda: deliverer.router)
     return Rules(book, effects, Ruling(book, deliverer, batches, clock, log_event))
-
-
-def make_switches(
-    settings: Settings, parts: Parts, turn: Mapping[Part, Callable[[bool], None]], log_event: LogEvent
-) -> Switches:
-    """What is paused; not read yet."""
-    directory = settings.ops.control.batches / "paused"
-    return Switches(directory, parts.store, parts.clock, log_event, turn)

@@ -7,11 +7,12 @@ Without a file, or when it has changed meanwhile, the element's path alone is th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from mqcd.config.document import BadDocument, parse_document
+from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.core.errors import ConfigError
 
 OPS = "ops"
@@ -46,6 +47,19 @@ def line_of(conf: Path, path: str) -> int:
             return node.line if number else 0
         node = found[index]
     return node.line
+
+
+Fault = tuple[str, str]
+"""The path of an element or an attribute, and what is wrong with what it names."""
+
+
+def bad_configuration(conf: Path | None, faults: Iterable[Fault]) -> BadConfiguration:
+    """The error that names them all, with their lines."""
+    remarks = (
+        Remark(file=str(conf or ""), line=line_of(conf, path) if conf else 0, path=path, text=text)
+        for path, text in faults
+    )
+    return BadConfiguration(tuple(remarks))
 
 
 @contextmanager

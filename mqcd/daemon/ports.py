@@ -14,7 +14,7 @@ from pathlib import Path
 from mqcd.config.settings import Settings
 from mqcd.core.ports import Clock
 from mqcd.core.smtp.reply import Reply
-from mqcd.daemon.companions.companions import Companions, companions_of
+from mqcd.daemon.companions import Companions, companions_of
 from mqcd.daemon.control.pages import Pages
 from mqcd.daemon.derived import ops_hosts
 from mqcd.daemon.doors import Doors

@@ -31,10 +31,8 @@ from mqcd.daemon.host.cutter import Cutter
 from mqcd.daemon.host.descriptors import divide, raise_limit
 from mqcd.daemon.host.loop import run_loop
 from mqcd.daemon.host.privileges import Identity, SystemIdentity, take_identity
-from mqcd.daemon.listeners.filters import check_filters
-from mqcd.daemon.listeners.listed import check_listed
+from mqcd.daemon.listeners.checks import check_files
 from mqcd.daemon.listeners.listenertls import Loaded as Tls
-from mqcd.daemon.listeners.tlsfiles import check_tls_files
 from mqcd.daemon.server import Server
 from mqcd.daemon.shards.role import Role
 from mqcd.daemon.shards.supervisor import stops
@@ -208,10 +206,7 @@ class Process:
         try:
             await server.bind()
             take_identity(settings.application.user, directories, self._identity, also=others)
-            check_tls_files(settings.deliver, self._conf)
-            if self._role is None or self._role.listens:
-                check_filters(settings.submit, self._conf)
-                check_listed(settings.submit, self._conf)
+            check_files(settings, self._conf, listens=self._role is None or self._role.listens)
             await server.listen()
             await server.open()
         except (MqcdError, OSError) as error:
@@ -305,9 +300,7 @@ class Process:
     def _load_all(self, server: Server) -> tuple[Loaded, Tls]:
         """The configuration; its TLS files, filters and users are tried. Raises BadConfiguration."""
         loaded = self._load()
-        check_tls_files(loaded.settings.deliver, self._conf)
-        check_filters(loaded.settings.submit, self._conf)
-        check_listed(loaded.settings.submit, self._conf)
+        check_files(loaded.settings, self._conf)
         return loaded, server.tls.load(loaded.settings.submit, self._conf)
 
     def _take_over(self, server: Server, loaded: Loaded, tls: Tls) -> None:

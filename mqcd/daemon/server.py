@@ -27,7 +27,7 @@ from mqcd.daemon.control.actions.applying import purge
 from mqcd.daemon.control.held import HeldRequests
 from mqcd.daemon.control.keeping import Keeping
 from mqcd.daemon.control.pages import Pages
-from mqcd.daemon.control.switches import turns_of
+from mqcd.daemon.control.switches import Switches, turns_of
 from mqcd.daemon.derived import (
     holding_of,
     options_of,
@@ -45,7 +45,7 @@ from mqcd.daemon.host.guard import Guard, within
 from mqcd.daemon.host.memory import watch
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.listeners.listenertls import Loaded as Tls
-from mqcd.daemon.making import Parts, make_batches, make_deliverer, make_rules, make_switches
+from mqcd.daemon.making import Parts, make_batches, make_deliverer, make_rules
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.places import CONTROL, place_of
 from mqcd.daemon.ports import Ports
@@ -129,14 +129,17 @@ class Server:
         self.doors.hold(holding_of(settings.queue), self._held)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
-        turns = turns_of(self.doors.all, self.deliverer, self._reports)
-        self._switches = make_switches(settings, parts, turns, log_to.say)
+        turns, paused = (
+            turns_of(self.doors.all, self.deliverer, self._reports),
+            settings.ops.control.batches / "paused",
+        )
+        self._switches = Switches(paused, self.store, clock, log_to.say, turns)
         self._ready = Readiness(self.store, self.deliverer, self._switches)
         self._pages = self._make_pages()
         self._ports = Ports(settings, conf, clock, self.doors, self._pages, role, log_to.say)
 
     def _make_pages(self) -> Pages:
-        self.keeping = Keeping(lambda: self.settings, self._log, self._clock, self._log.say)
+        self.keeping = Keeping(lambda: self.settings, self._log.reload, self._clock, self._log.say)
         return Pages(
             store=self.store,
             described=self._described,

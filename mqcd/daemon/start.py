@@ -23,16 +23,14 @@ from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError, MqcdError, StoreUnavailable
 from mqcd.daemon.changes import compare
-from mqcd.daemon.companions.companions import Companions
+from mqcd.daemon.companions import Companions
 from mqcd.daemon.derived import ops_hosts
 from mqcd.daemon.feeds.terms import check_feeds
 from mqcd.daemon.host.descriptors import raise_limit
-from mqcd.daemon.host.loop import run_loop
+from mqcd.daemon.host.loop import asked_to_end, run_loop
 from mqcd.daemon.host.privileges import SystemIdentity, take_identity
-from mqcd.daemon.listeners.filters import check_filters
-from mqcd.daemon.listeners.listed import check_listed
+from mqcd.daemon.listeners.checks import check_files
 from mqcd.daemon.listeners.listenertls import ListenersTls
-from mqcd.daemon.listeners.tlsfiles import check_tls_files
 from mqcd.daemon.page.terms import bind_page
 from mqcd.daemon.places import CONTROL, LISTENERS, OPS, at_port, place_of
 from mqcd.daemon.process import Load, freeze_program, in_daemon_thread, run_server, tune_interpreter
@@ -129,9 +127,7 @@ class _Shards:
             ]
             self._drop_privileges()
             # A shard that cannot start is out of service; what holds for all of them ends the server.
-            check_tls_files(self._settings.deliver, self._conf)
-            check_filters(self._settings.submit, self._conf)
-            check_listed(self._settings.submit, self._conf)
+            check_files(self._settings, self._conf)
             tune_interpreter()
             freeze_program()
             logins = rates_file(PLACES), rates_file(PLACES)
@@ -245,12 +241,10 @@ class _Shards:
         settings, clock = self._settings, SystemClock()
         output = Log(clock, sys.stderr, settings.ops.log)
         output.attach()
-        ended, asked = asyncio.Event(), asyncio.Event()
+        ended, asked = asked_to_end(), asyncio.Event()
         # The file may have changed since the supervisor read it.
         asked.set()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, ended.set)
         loop.add_signal_handler(signal.SIGHUP, asked.set)
         loop.add_reader(part.alive, ended.set)
         own = settings.ops.control

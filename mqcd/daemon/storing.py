@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.settings import CLUSTER, Settings, StoreSettings
 from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock, Observer, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
-from mqcd.daemon.places import line_of
+from mqcd.daemon.places import bad_configuration
 from mqcd.eventlog.history import History
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.memory.shard_state import Options
@@ -110,9 +109,7 @@ def backend_of(store: StoreSettings, conf: Path | None = None) -> Backend:
         return make_backend(store)
     except BadStore as error:
         path = f"{STORE}/{error.name}" if error.name else f"{STORE}@class"
-        line = line_of(conf, path) if conf else 0
-        remark = Remark(file=str(conf or ""), line=line, path=path, text=str(error))
-        raise BadConfiguration((remark,)) from error
+        raise bad_configuration(conf, [(path, str(error))]) from error
 
 
 def check_store(settings: Settings, conf: Path | None = None) -> list[str]:

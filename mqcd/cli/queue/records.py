@@ -12,6 +12,7 @@ from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.model import Area, AreaStats
+from mqcd.daemon.control.records import area_row
 from mqcd.queue.format import record
 
 COLUMNS = ("message", "area", "tries", "accepted", "due", "octets", "sender", "recipient", "reply")
@@ -78,14 +79,4 @@ def _time(ms: int) -> str:
 
 def stat_lines(stats: Mapping[Area, AreaStats]) -> str:
     """One line for each area; `oldest` is null where it is empty."""
-    return "".join(
-        json_line(
-            {
-                "area": area.value,
-                "recipients": held.recipients,
-                "bytes": held.octets,
-                "oldest": format_time(held.oldest) if held.oldest is not None else None,
-            }
-        )
-        for area, held in stats.items()
-    )
+    return "".join(json_line(area_row(area, held)) for area, held in stats.items())

@@ -27,10 +27,8 @@ def check(place: Place) -> int:
     from mqcd.daemon.hashkey import hash_key
     from mqcd.daemon.host.machine import misfits
     from mqcd.daemon.host.privileges import find_user
-    from mqcd.daemon.listeners.filters import check_filters
-    from mqcd.daemon.listeners.listed import check_listed
+    from mqcd.daemon.listeners.checks import check_files
     from mqcd.daemon.listeners.listenertls import ListenersTls
-    from mqcd.daemon.listeners.tlsfiles import check_tls_files
     from mqcd.daemon.page.terms import check_page
     from mqcd.daemon.storing import STORE, check_store
 
@@ -40,10 +38,8 @@ def check(place: Place) -> int:
     if (user := loaded.settings.application.user) is not None:
         find_user(user)
     hash_key(loaded.settings.ops.events, place.conf)
-    check_tls_files(loaded.settings.deliver, place.conf)
+    check_files(loaded.settings, place.conf)
     ListenersTls(loaded.settings.submit).load(loaded.settings.submit, place.conf)
-    check_filters(loaded.settings.submit, place.conf)
-    check_listed(loaded.settings.submit, place.conf)
     if loaded.settings.ops.page.enabled:
         check_page(loaded.settings, place.conf)
     for text in check_store(loaded.settings, place.conf):

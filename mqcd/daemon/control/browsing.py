@@ -18,8 +18,8 @@ from mqcd.core.selecting.where import parse_where
 from mqcd.daemon.control.api.binding import Given, Missing, refused
 from mqcd.daemon.control.api.operation import MESSAGE
 from mqcd.daemon.control.message import MOST_HEADER, Message, header_fields, parts_of
+from mqcd.daemon.control.records import area_row, recipient_row, stats_row
 from mqcd.daemon.control.resolving import Resolve, Resolved
-from mqcd.daemon.control.rows import area_row, recipient_row, stats_row
 from mqcd.daemon.storing import ServedStore
 from mqcd.disk.durable import describe
 from mqcd.ops.http.server import Answer, Request

@@ -10,7 +10,6 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from http import HTTPStatus
 from itertools import islice
 from urllib.parse import urlencode
 
@@ -86,11 +85,7 @@ async def explain_files(settings: Settings, clock: Clock, asked: str, sender: st
 def ask_server(ops: OpsSettings, asked: str, sender: str) -> Explanations:
     """What the running server says. Raises NoAnswer, DecodeError."""
     query = urlencode({"q": asked, "sender": sender})
-    status, text = Control(ops.control.path).get(f"/v1/explain?{query}", ASK_S)
-    if status == HTTPStatus.BAD_REQUEST:
-        raise DecodeError(text.strip())
-    if status != HTTPStatus.OK:
-        raise NoAnswer(f"the server says: {text.strip()}")
+    text = Control(ops.control.path).ask(f"/v1/explain?{query}", seconds=ASK_S)
     try:
         return [json.loads(line) for line in text.splitlines()]
     except ValueError as error:

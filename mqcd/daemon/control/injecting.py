@@ -19,9 +19,9 @@ from http import HTTPStatus
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.daemon.control.api.binding import Given, refused
-from mqcd.daemon.control.api.envelope import FIELDS
 from mqcd.daemon.control.api.fields import read_object
 from mqcd.daemon.control.api.operation import JSON
+from mqcd.daemon.control.api.table import ENVELOPE
 from mqcd.daemon.listeners.local import LocalMail
 from mqcd.net.credentials import user_name
 from mqcd.ops.http.server import MAX_BODY, Request
@@ -101,7 +101,7 @@ def _is_json(request: Request) -> bool:
 def _read(request: Request, body: bytes) -> _Given:
     """Raises DecodeError."""
     if _is_json(request):
-        given = read_object(FIELDS, body)
+        given = read_object(ENVELOPE, body)
         words = {name: given.get(name, "") for name in ("key", "hold")}
         return _Given(
             sender=given["from"], recipients=given["to"], content=given["content"].encode(), **words

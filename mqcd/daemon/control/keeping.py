@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import asdict, replace
 
 from mqcd.config.settings import LogLevel, LogSettings, Settings
 from mqcd.config.show import rows
@@ -17,27 +16,20 @@ from mqcd.ops.http.server import Request
 from mqcd.ops.log.log import LogEvent
 
 
-class LeveledLog(Protocol):
-    """What is asked of the log."""
-
-    def reload(self, settings: LogSettings) -> None:
-        """Go by other settings."""
-
-
 class Keeping:
     """The handlers."""
 
     def __init__(
         self,
         settings: Callable[[], Settings],
-        log: LeveledLog,
+        reload_log: Callable[[LogSettings], None],
         clock: Clock,
         log_event: LogEvent,
     ) -> None:
         self._settings = settings
         self.lines: Mapping[str, int] = {}
         """By path, where the configuration file sets a value."""
-        self._log = log
+        self._reload_log = reload_log
         self._clock = clock
         self._log_event = log_event
         self._chosen: tuple[LogLevel, int, Settings] | None = None
@@ -46,16 +38,7 @@ class Keeping:
 
     def settings(self, _request: Request, _given: Given) -> Sequence[Mapping[str, object]]:
         """All of them."""
-        return [
-            {
-                "path": row.path,
-                "value": row.value,
-                "default": row.default,
-                "line": self.lines.get(row.path),
-                "gloss": row.gloss,
-            }
-            for row in rows(self._settings())
-        ]
+        return [{**asdict(row), "line": self.lines.get(row.path)} for row in rows(self._settings())]
 
     def level(self, _request: Request, _given: Given) -> Mapping[str, object]:
         """The level of the log."""
@@ -70,7 +53,7 @@ class Keeping:
             self._reset = None
         settings = self._settings()
         self._chosen = level, self._clock.now() + span if span else 0, settings
-        self._log.reload(replace(settings.ops.log, level=level))
+        self._reload_log(replace(settings.ops.log, level=level))
         if span:
             self._reset = asyncio.get_running_loop().create_task(self._return(span))
         time = {"for_ms": span} if span else {}
@@ -92,4 +75,4 @@ class Keeping:
     async def _return(self, span: int) -> None:
         await self._clock.sleep(span)
         self._chosen = self._reset = None
-        self._log.reload(self._settings().ops.log)
+        self._reload_log(self._settings().ops.log)

@@ -14,6 +14,7 @@ from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb, format_time
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
+from mqcd.daemon.control.records import recipient_row
 from mqcd.daemon.control.view import View
 from mqcd.daemon.hashkey import hash_key
 from mqcd.disk.durable import Disk
@@ -125,22 +126,9 @@ def _recipients(message: Message) -> Iterator[dict[str, object]]:
     queued = {item.recipient.qid: item for item in message.items}
     for qid in sorted(last.keys() | queued.keys()):
         verb = last[qid]["event"] if qid in last else None
-        known = _queued(queued[qid]) if qid in queued else _ended(message, qid)
-        yield dict.fromkeys(_OWN) | {"qid": qid} | known | {"last": verb}
-
-
-def _queued(item: Item) -> dict[str, object]:
-    recipient = item.recipient
-    reply = f"{recipient.code} {recipient.reply}".rstrip() if recipient.code else None
-    return {
-        "recipient": recipient.address,
-        "area": recipient.area.value,
-        "inflight": item.in_flight,
-        "due": format_time(recipient.due) if recipient.due else None,
-        "attempts": recipient.attempts,
-        "status": recipient.status or None,
-        "reply": reply,
-    }
+        item = queued.get(qid)
+        known = _ended(message, qid) if item is None else recipient_row(item.recipient, item.in_flight)
+        yield {name: known.get(name) for name in _OWN} | {"qid": qid, "last": verb}
 
 
 def _ended(message: Message, qid: int) -> dict[str, object]:

@@ -12,11 +12,12 @@ from mqcd.core.ports import Clock
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.ruling import Ruling
-from mqcd.daemon.control.api.binding import Given, Handler, answering, bind
+from mqcd.daemon.control.api.binding import Given, Handler, answering, bind, json_line
 from mqcd.daemon.control.api.openapi import describe
+from mqcd.daemon.control.api.operation import LINES
 from mqcd.daemon.control.api.table import TABLE
 from mqcd.daemon.control.browsing import Browsing
-from mqcd.daemon.control.explaining import Explanations, explain_live
+from mqcd.daemon.control.explaining import explain_live
 from mqcd.daemon.control.held import HELD, HeldRequests
 from mqcd.daemon.control.injecting import Injecting
 from mqcd.daemon.control.keeping import Keeping
@@ -31,7 +32,7 @@ from mqcd.daemon.listeners.local import LocalMail
 from mqcd.daemon.observers import Observers
 from mqcd.daemon.storing import Described, ServedStore
 from mqcd.deliver.service import Deliverer
-from mqcd.ops.http.pages import explain_page, pages
+from mqcd.ops.http.pages import pages
 from mqcd.ops.http.server import Answer, Page, Request, Resource
 from mqcd.ops.http.server import Pages as PageTable
 from mqcd.ops.log.log import LogEvent
@@ -107,7 +108,6 @@ class Pages:
     def _handlers(self) -> Mapping[str, Handler]:
         """By operation."""
         browsing = Browsing(self.store, self.clock, self.batches.resolve)
-        explain = explain_page(self._explain)
         listening = Listening(self.observers.all, self.clock)
         tracing = Tracing(self.doors, self.deliverer, self.clock, self.log_event)
         of_queue: Mapping[str, Handler] = {
@@ -122,7 +122,7 @@ class Pages:
             "listDestinations": lambda _, __: self._destinations(),
             "listLanes": lambda _, __: lane_rows(self.deliverer.lanes()),
             "listStuck": lambda _, __: stuck_rows(self.deliverer.stuck()),
-            "explain": lambda request, _: explain(request),
+            "explain": self._explain,
             "listRules": self.ruling.list,
             "addRule": self.ruling.add,
             "cancelRule": self.ruling.cancel,
@@ -194,6 +194,7 @@ class Pages:
         lanes, rules = self.deliverer.lanes(), self.deliverer.standing.suspended()
         return destination_rows(lanes, oldest, self.observers.last_replies.by_name, now, rules)
 
-    async def _explain(self, asked: str, sender: str) -> Explanations:
-        listed = suppressions_of(self.adviser.advice, self.key)
-        return await explain_live(self.store, self.deliverer, listed, asked, sender)
+    async def _explain(self, _request: Request, given: Given) -> Answer:
+        listed, asked = suppressions_of(self.adviser.advice, self.key), given.get("q", "")
+        found = await explain_live(self.store, self.deliverer, listed, asked, given.get("sender", ""))
+        return Answer(body=b"".join(map(json_line, found)), content_type=LINES)

@@ -89,13 +89,6 @@ def router_of(settings: Settings, resolver: Resolver, clock: Clock) -> Router:
     return Router(settings.deliver, schedule_of(settings), resolver, clock, own_names(settings))
 
 
-class Resolving:
-    """Of a running server."""
-
-    def __init__(self, store: QueueStore, router: Callable[[], Router]) -> None:
-        self._store = store
-        self._router = router
-
-    async def __call__(self, selection: Selection) -> Resolved:
-        """See `Resolve`."""
-        return await resolved(selection, self._router(), lambda: self._store.lane_keys(Selection()))
+def resolving(store: QueueStore, router: Callable[[], Router]) -> Resolve:
+    """What a running server resolves by."""
+    return lambda selection: resolved(selection, router(), lambda: store.lane_keys(Selection()))

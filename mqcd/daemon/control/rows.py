@@ -1,4 +1,4 @@
-"""The state of queue, doors and delivery, as the objects that the control socket lists. Pure.
+"""The state of doors and delivery, as the objects that the control socket lists. Pure.
 
 Fields are an interface: they may be added to, never renamed. Durations end in `_ms`.
 """
@@ -9,9 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mqcd.core.events import format_time
-from mqcd.core.model import Area, AreaStats, Recipient
-from mqcd.core.queueing.spid import format_spid
 from mqcd.core.samples import MOST_DESTINATIONS
 from mqcd.daemon.control.api.answers import WHY
 from mqcd.deliver.connection.link import LinkView
@@ -23,36 +20,6 @@ if TYPE_CHECKING:
     from mqcd.submit.session.view import SessionView
 
 NO_RULES: Mapping[str, str] = {}
-
-
-def recipient_row(recipient: Recipient, in_flight: bool) -> dict[str, object]:
-    """A recipient as `queue ls --json` lists it."""
-    each, envelope = recipient, recipient.envelope
-    return {
-        "spid": format_spid(envelope.spid),
-        "qid": each.qid,
-        "area": each.area.value,
-        "inflight": in_flight,
-        "sender": envelope.sender,
-        "recipient": each.address,
-        "received": format_time(envelope.received),
-        "due": format_time(each.due) if each.due else None,
-        "attempts": each.attempts,
-        "size": each.size,
-        "status": each.status or None,
-        "reply": f"{each.code} {each.reply}".rstrip() if each.code else None,
-    }
-
-
-def stats_row(stats: AreaStats) -> dict[str, object]:
-    """How much something is."""
-    oldest = format_time(stats.oldest) if stats.oldest is not None else None
-    return {"recipients": stats.recipients, "bytes": stats.octets, "oldest": oldest}
-
-
-def area_row(area: Area, stats: AreaStats) -> dict[str, object]:
-    """What an area holds."""
-    return {"area": area.value, **stats_row(stats)}
 
 
 def connection_rows(sessions: Sequence[SessionView], links: Sequence[LinkView]) -> list[dict[str, object]]:
@@ -93,7 +60,7 @@ def destination_rows(
         | (_suspended(rules[name]) if name in rules else {})
         for name, each in by_name.items()
     ]
-    return sorted(rows, key=_badness)[:MOST_DESTINATIONS]
+    return sorted(rows, key=badness)[:MOST_DESTINATIONS]
 
 
 def _suspended(rule: str) -> dict[str, object]:
@@ -101,7 +68,8 @@ def _suspended(rule: str) -> dict[str, object]:
     return {"suspended": True, "state": "suspended", "rule": rule, "why": "rule", "why_text": text}
 
 
-def _badness(row: Mapping[str, Any]) -> tuple[int, int, str]:
+def badness(row: Mapping[str, Any]) -> tuple[int, int, str]:
+    """Destinations in this order: the oldest mail first, then the most."""
     return -(row["oldest_ms"] or 0), -row["waiting"], row["destination"]
 
 

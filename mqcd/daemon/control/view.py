@@ -6,11 +6,12 @@ Without a server the store is opened for the time of the look, and nothing in it
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError, ContentUnavailable, MqcdError
@@ -40,65 +41,48 @@ _MARGIN_S = 1.0
 Made = TypeVar("Made")
 
 
-class Reader(Protocol):
-    """Where the records and contents come from."""
-
-    def items(self, selection: Selection) -> Sequence[Item]:
-        """The recipients that are selected."""
-
-    def content(self, spid: int) -> Iterator[bytes]:
-        """A message's octets."""
-
-    def events(self, spid: int) -> Sequence[bytes]:
-        """Events of a message that are in no event file, perhaps others as well."""
-
-    def moment(self, files: EventFiles) -> Moment:
-        """All of it, and the events that are in none of the files."""
-
-    def close(self) -> None:
-        """Let it go."""
-
-
-class View:
+class View(ABC):
     """What `queue.reading.shards.Snapshots` offers to commands."""
 
     damage = left_out = 0
     unreadable = Unreadable()
     """Nothing is left out: a document that cannot be read is an error."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    @abstractmethod
+    def items(self, selection: Selection) -> list[Item]:
+        """The recipients that are selected."""
 
     def batches(self, selection: Selection) -> Iterator[list[Item]]:
-        """The recipients that are selected."""
-        yield list(self._reader.items(selection))
+        """The same."""
+        yield self.items(selection)
 
     def project(self, selection: Selection, make: Callable[[str, bool], Made]) -> Iterator[list[Made]]:
         """What `make` makes of the text of each record, and of whether it is in flight."""
-        found = self._reader.items(selection)
+        found = self.items(selection)
         yield [make(record.verify(record.encode(each.recipient)), each.in_flight) for each in found]
 
     def stats(self) -> dict[Area, AreaStats]:
         """What each area holds."""
         figures = Figures()
-        for each in self._reader.items(Selection()):
+        for each in self.items(Selection()):
             figures.replace(None, each.recipient)
         return dict(figures.stats())
 
+    @abstractmethod
     def content(self, spid: int, _recipient: Recipient | None = None) -> Iterator[bytes]:
         """A message's octets. Raises ContentUnavailable."""
-        return self._reader.content(spid)
 
+    @abstractmethod
     def events(self, spid: int) -> Sequence[bytes]:
         """Events of a message that are in no event file, perhaps others as well."""
-        return self._reader.events(spid)
 
+    @abstractmethod
     def moment(self, files: EventFiles) -> Moment:
         """All of it, and the events that are in none of the files. Raises StoreUnavailable, OSError."""
-        return self._reader.moment(files)
 
+    @abstractmethod
     def close(self) -> None:
-        self._reader.close()
+        """Let it go."""
 
 
 def view_of(settings: Settings, conf: Path | None) -> View:
@@ -106,7 +90,7 @@ def view_of(settings: Settings, conf: Path | None) -> View:
 
     Raises ConfigError, NoAnswer, StoreBusy, StoreDamaged, StoreUnavailable.
     """
-    server = _ServerReader(Control(settings.ops.control.path))
+    server = _ByServer(Control(settings.ops.control.path))
     try:
         server.items(Selection(limit=0))
     except NoAccess:
@@ -114,20 +98,19 @@ def view_of(settings: Settings, conf: Path | None) -> View:
     except NoAnswer as error:
         if settings.queue.store.kind == "memory":
             raise ConfigError(f"{error}; the store memory has mail in its server alone") from error
-        return View(_StoreReader(backend_of(settings.queue.store, conf)))
-    return View(server)
+        return _ByItself(backend_of(settings.queue.store, conf))
+    return server
 
 
-class _ServerReader:
+class _ByServer(View):
     def __init__(self, control: Control) -> None:
         self._control = control
 
-    def items(self, selection: Selection) -> Sequence[Item]:
-        body = self._ask(RECORDS, selection_fields(selection))
-        lines = body.splitlines(keepends=True)
+    def items(self, selection: Selection) -> list[Item]:
+        lines = self._ask(RECORDS, selection_fields(selection)).splitlines(keepends=True)
         return [Item(record.decode(line[1:]), line.startswith(IN_FLIGHT)) for line in lines]
 
-    def content(self, spid: int) -> Iterator[bytes]:
+    def content(self, spid: int, _recipient: Recipient | None = None) -> Iterator[bytes]:
         at = 0
         while piece := self._ask(f"{CONTENT}?spid={format_spid(spid)}&at={at}", {}):
             yield piece
@@ -152,7 +135,7 @@ class _ServerReader:
         """Each question has a connection of its own."""
 
 
-class _StoreReader:
+class _ByItself(View):
     """Owns the store until it is closed."""
 
     def __init__(self, backend: Backend) -> None:
@@ -182,7 +165,7 @@ class _StoreReader:
             for _, each in sorted(message.records.items()):
                 yield each
 
-    def items(self, selection: Selection) -> Sequence[Item]:
+    def items(self, selection: Selection) -> list[Item]:
         found = (Item(each, False) for each in self._recipients() if selection.matches(each))
         return list(islice(found, selection.limit))
 
@@ -218,7 +201,7 @@ class _StoreReader:
             shared=self._backend.promises.shared,
         )
 
-    def content(self, spid: int) -> Iterator[bytes]:
+    def content(self, spid: int, _recipient: Recipient | None = None) -> Iterator[bytes]:
         if spid not in self._messages:
             raise ContentUnavailable("no such message is in the queue")
         content = self._runner.run(self._backend.content(spid))

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.settings import AuthType, ListenerSettings, SubmitSettings
-from mqcd.daemon.places import LISTENERS, line_of
+from mqcd.daemon.places import LISTENERS, Fault, bad_configuration
 from mqcd.net.securing.server import BadTlsFile, Certificates, ListenerTls, ServerTlsTerms
 
 Loaded = Mapping[str, Certificates]
@@ -36,17 +35,15 @@ class ListenersTls:
         """Read what has changed; `conf` is the file for errors to name. Raises BadConfiguration with an error
         for each listener whose files cannot be loaded."""
         loaded: dict[str, Certificates] = {}
-        remarks = []
+        faults: list[Fault] = []
         for number, listener in enumerate(submit.listeners, start=1):
             for terms in _terms(listener):
                 try:
                     loaded[listener.name] = self.of(listener.name).load(terms)
                 except BadTlsFile as error:
-                    path = f"{LISTENERS}/listener[{number}]/ssl@{error.setting}"
-                    line = line_of(conf, path) if conf else 0
-                    remarks.append(Remark(file=str(conf or ""), line=line, path=path, text=str(error)))
-        if remarks:
-            raise BadConfiguration(tuple(remarks))
+                    faults.append((f"{LISTENERS}/listener[{number}]/ssl@{error.setting}", str(error)))
+        if faults:
+            raise bad_configuration(conf, faults)
         return loaded
 
     def use(self, loaded: Loaded) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Protocol
 
+from mqcd.config.settings import QueueSettings
 from mqcd.core.errors import StoreDamaged
 from mqcd.core.events import MIGRATED
 from mqcd.core.model import Recipient
@@ -17,6 +17,7 @@ from mqcd.core.ports import Clock
 from mqcd.core.progress import no_progress
 from mqcd.core.queueing.spid import is_several
 from mqcd.core.selecting.selection import Selection
+from mqcd.daemon.shards.division import shards_of
 from mqcd.disk.durable import Disk
 from mqcd.ops.fanout import Fanout
 from mqcd.queue.admin.ownership import Owned, owned
@@ -28,7 +29,6 @@ from mqcd.queue.reading.pinned import require_queue
 from mqcd.queue.reading.shards import Snapshots
 from mqcd.queue.reading.snapshot import item_of
 from mqcd.queue.recovery.imports import name_events
-from mqcd.queue.roots import existing
 from mqcd.stores.queue.stored_queue import StoredQueue
 
 _CHUNK = 1 << 18
@@ -39,7 +39,7 @@ Messages = dict[int, dict[int, Recipient]]
 
 
 class End(Protocol):
-    """A store without a server, open in an `async with`.
+    """A store without a server, open.
 
     Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError.
     """
@@ -48,12 +48,6 @@ class End(Protocol):
     """Whether `add` and `remove` may be called several times."""
     messages: Messages
     """All of them; kept up with `add`."""
-
-    async def __aenter__(self) -> End: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
     def read(self, recipient: Recipient) -> AsyncIterator[bytes]:
         """A message's content."""
@@ -65,30 +59,26 @@ class End(Protocol):
         """Let messages go, durably."""
 
 
-class StoredEnd:
+@asynccontextmanager
+async def stored_end(queue: StoredQueue) -> AsyncIterator[End]:
     """A store of documents."""
+    await queue.open()
+    try:
+        await queue.recovered()
+        end = _StoredEnd(queue)
+        async for recipient in queue.scan(Selection()):
+            end.messages.setdefault(recipient.spid, {})[recipient.qid] = recipient
+        yield end
+    finally:
+        await queue.close()
 
+
+class _StoredEnd:
     in_portions = True
 
     def __init__(self, queue: StoredQueue) -> None:
         self._queue = queue
         self.messages: Messages = {}
-
-    async def __aenter__(self) -> End:
-        await self._queue.open()
-        try:
-            await self._queue.recovered()
-            async for recipient in self._queue.scan(Selection()):
-                self.messages.setdefault(recipient.spid, {})[recipient.qid] = recipient
-        except BaseException:
-            await self._queue.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._queue.close()
 
     async def read(self, recipient: Recipient) -> AsyncIterator[bytes]:
         with closing(await self._queue.content(recipient)) as content:
@@ -108,57 +98,42 @@ class StoredEnd:
         await asyncio.gather(*(self._queue.release(each, MIGRATED) for each in messages))
 
 
-class ClusterEnd:
-    """The clustered-file queue, its journal emptied. New mail comes into its first shard."""
+@asynccontextmanager
+async def cluster_end(options: Options, clock: Clock, *, must_be: bool) -> AsyncIterator[End]:
+    """The clustered-file queue, its journal emptied. `must_be`: none is made where there is none."""
+    if must_be:
+        require_queue(Disk(), options.settings.rootpath)
+    async with AsyncExitStack() as opened:
+        shards: dict[int, Owned] = {}
+        for own in shards_of(options):
+            shard = await opened.enter_async_context(owned(own, clock, Fanout()))
+            name_events(shard.disk, own, shard.manifest.state)
+            shards[own.source.shard] = shard
+        end = _ClusterEnd(options.settings, shards)
+        try:
+            end.look()
+            yield end
+        finally:
+            end.close()
+
+
+class _ClusterEnd:
+    """New mail comes into its first shard."""
 
     in_portions = False
 
-    def __init__(self, options: Options, clock: Clock, *, must_be: bool) -> None:
-        """`must_be`: none is made where there is none."""
-        self._options = options
-        self._clock = clock
-        self._must_be = must_be
-        self._disk = Disk()
-        self._opened = AsyncExitStack()
-        self._shards: dict[int, Owned] = {}
+    def __init__(self, settings: QueueSettings, shards: Mapping[int, Owned]) -> None:
+        self._settings = settings
+        self._shards = shards
         self._shard_of: dict[int, int] = {}
         self._snapshots: Snapshots | None = None
         self.messages: Messages = {}
 
-    async def __aenter__(self) -> End:
-        settings = self._options.settings
-        if self._must_be:
-            require_queue(self._disk, settings.rootpath)
-        try:
-            for each in existing(settings.rootpath, settings.spool.rootpath):
-                own = replace(
-                    self._options,
-                    settings=replace(
-                        settings, rootpath=each.queue, spool=replace(settings.spool, rootpath=each.spool)
-                    ),
-                    source=replace(self._options.source, shard=each.shard),
-                )
-                shard = await self._opened.enter_async_context(owned(own, self._clock, Fanout()))
-                name_events(shard.disk, own, shard.manifest.state)
-                self._shards[each.shard] = shard
-            self._look()
-        except BaseException:
-            await self._opened.aclose()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._snapshots is not None:
-            self._snapshots.close()
-        await self._opened.aclose()
-
-    def _look(self) -> None:
-        if self._snapshots is not None:
-            self._snapshots.close()
-        settings = self._options.settings
-        self._snapshots = Snapshots(self._disk, settings.rootpath, settings.spool.rootpath)
+    def look(self) -> None:
+        """Read what is there."""
+        self.close()
+        settings = self._settings
+        self._snapshots = Snapshots(Disk(), settings.rootpath, settings.spool.rootpath)
         messages: Messages = defaultdict(dict)
         for shard, snapshot in self._snapshots.by_shard.items():
             for items in snapshot.project(Selection(), item_of):
@@ -168,6 +143,11 @@ class ClusterEnd:
         if self._snapshots.left_out:
             raise StoreDamaged(f"{settings.rootpath} has damaged records: run `mqcd fsck --repair` first")
         self.messages = dict(messages)
+
+    def close(self) -> None:
+        """Let go of what was read."""
+        if self._snapshots is not None:
+            self._snapshots.close()
 
     async def read(self, recipient: Recipient) -> AsyncIterator[bytes]:
         if self._snapshots is not None:
@@ -181,7 +161,7 @@ class ClusterEnd:
             tree = Tree(letters=letters, octets=sum(letter.octets for letter in letters))
             first = self._shards[0]
             await asyncio.to_thread(admit, first, "migrate", tree, no_progress)
-            self._look()
+            self.look()
 
     async def remove(self, messages: Sequence[Sequence[Recipient]]) -> None:
         by_shard: Mapping[int, set[int]] = defaultdict(set)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from mqcd.core.progress import Progress, no_progress
 from mqcd.core.queueing.spid import format_spid
 from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.daemon.hashkey import hash_key
-from mqcd.daemon.migration.ends import ClusterEnd, End, StoredEnd
+from mqcd.daemon.migration.ends import End, cluster_end, stored_end
 from mqcd.daemon.storing import make_stored
 from mqcd.ops.fanout import Fanout
 
@@ -57,19 +57,19 @@ async def migrate(
 ) -> Migrated:
     """Move all mail. Raises ConfigError, StoreBusy, StoreDamaged, StoreUnavailable, OSError."""
     _check_others(source.settings, target.settings)
-    async with AsyncExitStack() as opened:
-        begin = await opened.enter_async_context(end_of(source, clock, must_be=True))
-        end = await opened.enter_async_context(end_of(target, clock))
+    async with end_of(source, clock, must_be=True) as begin, end_of(target, clock) as end:
         return await Migration(begin, end, progress).run()
 
 
-def end_of(configured: Configured, clock: Clock, *, must_be: bool = False) -> End:
+def end_of(
+    configured: Configured, clock: Clock, *, must_be: bool = False
+) -> AbstractAsyncContextManager[End]:
     """A store of a configuration. `must_be`: a clustered-file queue must be there already."""
     settings, conf = configured.settings, configured.conf
     options = options_of(settings, schedule_of(settings), hash_key(settings.ops.events, conf))
     if settings.queue.store.kind == CLUSTER:
-        return ClusterEnd(options, clock, must_be=must_be)
-    return StoredEnd(make_stored(settings.queue.store, options, clock, Fanout(), conf))
+        return cluster_end(options, clock, must_be=must_be)
+    return stored_end(make_stored(settings.queue.store, options, clock, Fanout(), conf))
 
 
 def _check_others(source: Settings, target: Settings) -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mqcd.config.load import Loaded
 from mqcd.core.errors import MqcdError
-from mqcd.daemon.host.loop import run_loop
+from mqcd.daemon.host.loop import asked_to_end, run_loop
 from mqcd.daemon.page.terms import bind_page, terms_of
 from mqcd.disk.durable import Disk
 from mqcd.net.clock import SystemClock
@@ -32,17 +32,11 @@ log = logging.getLogger("mqcd.page")
 def run_by_hand(loaded: Loaded, conf: Path) -> int:
     """`mqcd page`. Raises ConfigError."""
     check_packages()
-    from dataclasses import replace
-
     settings = loaded.settings
     settings = replace(settings, ops=replace(settings.ops, page=replace(settings.ops.page, enabled=True)))
 
     async def main() -> int:
-        ended = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, ended.set)
-        return await _serve(terms_of(settings), await bind_page(settings, conf), ended)
+        return await _serve(terms_of(settings), await bind_page(settings, conf), asked_to_end())
 
     os.umask(0o077)
     return run_loop(main)
@@ -107,5 +101,4 @@ async def _serve(terms: Terms, sockets: Sequence[socket.socket], ended: asyncio.
 
 
 if __name__ == "__main__":
-    work: Callable[[pipe.Channel], None] = child
-    sys.exit(pipe.serve(sys.argv[1:], work))
+    sys.exit(pipe.serve(sys.argv[1:], child))

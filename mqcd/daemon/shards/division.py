@@ -15,6 +15,7 @@ from pathlib import Path
 from mqcd.config.settings import CLUSTER, AuditSettings, Settings
 from mqcd.core.units import MIB
 from mqcd.daemon.rules.book import rules_path
+from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.roots import Roots, existing, roots_of
 
 MOST_BY_ITSELF = 4
@@ -46,6 +47,21 @@ def own_roots(settings: Settings, shard: int) -> Roots:
         return below
     place = queue.places[shard]
     return replace(below, queue=place.rootpath or below.queue, spool=place.spool or below.spool)
+
+
+def shards_of(options: Options) -> list[Options]:
+    """The options of each shard that is there, by those of a server. Raises OSError."""
+    settings = options.settings
+    return [
+        replace(
+            options,
+            settings=replace(
+                settings, rootpath=each.queue, spool=replace(settings.spool, rootpath=each.spool)
+            ),
+            source=replace(options.source, shard=each.shard),
+        )
+        for each in existing(settings.rootpath, settings.spool.rootpath)
+    ]
 
 
 def control_path(path: Path, shard: int) -> Path:

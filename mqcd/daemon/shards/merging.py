@@ -10,6 +10,7 @@ from mqcd.core.queueing.spid import parse_spid
 from mqcd.core.samples import MOST_DESTINATIONS
 from mqcd.core.selecting.parts import Key, show_key
 from mqcd.daemon.control.actions.orders import SAMPLE
+from mqcd.daemon.control.rows import badness
 
 Row = Mapping[str, Any]
 _ADDED = ("matched", "changed", "in_flight")
@@ -24,7 +25,7 @@ def destinations(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         before = by_name.get(row["destination"])
         by_name[row["destination"]] = row if before is None else _together(before, row)
-    return sorted(by_name.values(), key=_badness)[:MOST_DESTINATIONS]
+    return sorted(by_name.values(), key=badness)[:MOST_DESTINATIONS]
 
 
 def _together(one: Row, other: Row) -> dict[str, Any]:
@@ -48,10 +49,6 @@ def _together(one: Row, other: Row) -> dict[str, Any]:
 
 def _rank(why: str) -> int:
     return _BETTER.index(why) if why in _BETTER else len(_BETTER)
-
-
-def _badness(row: Row) -> tuple[int, int, str]:
-    return -(row["oldest_ms"] or 0), -row["waiting"], row["destination"]
 
 
 def totals(rows: Sequence[Row]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from functools import partial
 
 from mqcd.core.ports import Clock
 from mqcd.core.smtp.reply import Reply
+from mqcd.daemon.host.loop import asked_to_end
 from mqcd.daemon.shards.supervisor import TRY_AGAIN
 from mqcd.net.listening import Acceptor
 from mqcd.net.shared.balance import Balance
@@ -40,10 +40,7 @@ class StandIn:
 
     async def run(self, alive: int) -> int:
         """Pass connections on for a while; gives the exit code. `alive`: see `supervisor.Part`."""
-        loop = asyncio.get_running_loop()
-        stopped = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopped.set)
+        loop, stopped = asyncio.get_running_loop(), asked_to_end()
         loop.add_reader(alive, stopped.set)
         acceptors = [
             Acceptor(bound, partial(self._accepted, index), self._clock)

@@ -15,7 +15,6 @@ from pathlib import Path
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.net.control.socket_file import way_by
 
-
 ASK_S = 600.0
 """How long a server may take that changes something, or reads its queue."""
 

@@ -1,4 +1,4 @@
-"""The pages: /metrics, /healthz, /readyz on the ops listener; those and /v1/... on the control socket.
+"""The pages /metrics, /healthz and /readyz, of the ops listener and of the control socket.
 
 Health and readiness are each a callable that gives the reasons against it, most important first; none
 is good. The composition root supplies the reasons; these pages only show them.
@@ -6,17 +6,11 @@ is good. The composition root supplies the reasons; these pages only show them.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from urllib.parse import parse_qs
 
-from mqcd.core.errors import DecodeError
 from mqcd.ops.http.server import Answer, Page, Request
 from mqcd.ops.metrics.metrics import Metrics
-
-JSON = "application/json"
-LINES = "application/x-ndjson"
 
 Reasons = Callable[[], Sequence[str]]
 MAX_LAG_MS = 5_000
@@ -48,25 +42,5 @@ def _state(reasons: Reasons) -> Page:
             return Answer(body=b"ok\n")
         body = "".join(f"{reason}\n" for reason in against).encode()
         return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=body)
-
-    return page
-
-
-Explain = Callable[[str, str], Awaitable[Sequence[Mapping[str, object]]]]
-"""Answers a question (an address or a SPID) about mail of a sender. Raises DecodeError for neither."""
-
-
-def explain_page(explain: Explain) -> Page:
-    """/v1/explain?q=ADDRESS or SPID[&sender=ADDRESS]: one JSON object a line."""
-
-    async def page(request: Request) -> Answer:
-        fields = parse_qs(request.query, keep_blank_values=True)
-        asked = fields.get("q", [""])[0]
-        try:
-            found = await explain(asked, fields.get("sender", [""])[0])
-        except DecodeError as error:
-            return Answer(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode())
-        body = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in found)
-        return Answer(body=body.encode(), content_type=LINES)
 
     return page

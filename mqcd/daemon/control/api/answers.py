@@ -9,6 +9,8 @@ from mqcd.core.model import Action, Area
 from mqcd.core.selecting.rules import RuleAction
 from mqcd.daemon.control.api.fields import Schema
 
+LEVELS = ("debug", "info", "warning", "error")
+"""Of the log."""
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "integer"}
 SWITCH: Schema = {"type": "boolean"}
@@ -18,11 +20,11 @@ TIME: Schema = {"type": "string", "format": "date-time"}
 
 def maybe(schema: Schema) -> Schema:
     """Null where there is none."""
-    return {**schema, "type": [schema["type"], "null"]}
+    values = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, "type": [schema["type"], "null"], **values}
 
 
 def array(items: Schema) -> Schema:
-    """Any number of these."""
     """Any number of these."""
     return {"type": "array", "items": items}
 
@@ -32,12 +34,22 @@ def record(**fields: Schema) -> Schema:
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 
+def one_of(*texts: str) -> Schema:
+    """One of these texts."""
+    return {**TEXT, "enum": list(texts)}
+
+
+def extended(schema: Schema, **fields: Schema) -> Schema:
+    """An object that has all of these too."""
+    return {**optional(schema, **fields), "required": [*schema["required"], *fields]}
+
+
 def optional(schema: Schema, **fields: Schema) -> Schema:
     """An object that may have these too."""
     return {**schema, "properties": {**schema["properties"], **fields}}
 
 
-AREA: Schema = {"type": "string", "enum": [area.value for area in Area]}
+AREA = one_of(*Area)
 RECIPIENT = record(
     spid={"type": "string", "pattern": "^[0-9A-F]{16}$"},
     qid=NUMBER,
@@ -53,8 +65,9 @@ RECIPIENT = record(
     reply=maybe(TEXT),
 )
 RECIPIENTS = optional(record(rows=array(RECIPIENT), next=maybe(TEXT)), left_out=array(TEXT), unrouted=NUMBER)
-COUNT = optional(record(recipients=NUMBER, bytes=NUMBER, oldest=maybe(TIME)), unrouted=NUMBER)
-AREAS = array(record(area=AREA, recipients=NUMBER, bytes=NUMBER, oldest=maybe(TIME)))
+_HELD: Mapping[str, Schema] = {"recipients": NUMBER, "bytes": NUMBER, "oldest": maybe(TIME)}
+COUNT = optional(record(**_HELD), unrouted=NUMBER)
+AREAS = array(record(area=AREA, **_HELD))
 ENVELOPE = record(
     sender=TEXT,
     origin=TEXT,
@@ -71,15 +84,11 @@ _HEADERS: Schema = {
     "description": "Null for users who may not read contents.",
     "items": {"type": "array", "prefixItems": [TEXT, TEXT], "minItems": 2, "maxItems": 2},
 }
-_EVENT: Schema = {
-    "type": "object",
-    "properties": {"event": TEXT, "at": TIME, "spid": TEXT, "qid": NUMBER},
-    "required": ["event", "at"],
-}
+EVENT = optional(record(event=TEXT, at=TIME), spid=TEXT, qid=NUMBER)
 _OF_MESSAGE = record(
     qid=NUMBER,
     recipient=maybe(TEXT),
-    area={**AREA, "type": ["string", "null"], "enum": [*AREA["enum"], None]},
+    area=maybe(AREA),
     inflight=SWITCH,
     due=maybe(TIME),
     attempts=NUMBER,
@@ -92,53 +101,38 @@ MESSAGE = record(
     envelope=ENVELOPE,
     recipients=array(_OF_MESSAGE),
     headers=_HEADERS,
-    history=array(_EVENT),
+    history=array(EVENT),
     unread=array(TEXT),
 )
-EVENT = _EVENT
-TRACED: Schema = {
-    "type": "object",
-    "properties": {
-        "event": {**TEXT, "enum": ["opened", "said", "content", "secured", "closed", "dropped", "ended"]},
-        "at": TIME,
-        "side": {**TEXT, "enum": ["in", "out"]},
-        "session": TEXT,
-        "name": TEXT,
-        "peer": TEXT,
-        "who": {**TEXT, "enum": ["client", "server"]},
-        "text": TEXT,
-        "octets": NUMBER,
-    },
-    "required": ["event"],
-}
+_SIDE = one_of("in", "out")
+TRACED = optional(
+    record(event=one_of("opened", "said", "content", "secured", "closed", "dropped", "ended")),
+    at=TIME,
+    side=_SIDE,
+    session=TEXT,
+    name=TEXT,
+    peer=TEXT,
+    who=one_of("client", "server"),
+    text=TEXT,
+    octets=NUMBER,
+)
 _SAMPLE = array(record(spid=TEXT, qid=NUMBER, area=AREA, sender=TEXT, recipient=TEXT))
 PROGRESS = optional(
-    record(
-        batch=maybe(TEXT),
-        matched=NUMBER,
-        changed=NUMBER,
-        in_flight=NUMBER,
-        done=SWITCH,
-        trouble=TEXT,
-    ),
+    record(batch=maybe(TEXT), matched=NUMBER, changed=NUMBER, in_flight=NUMBER, done=SWITCH, trouble=TEXT),
     sample=_SAMPLE,
     unrouted=NUMBER,
     left_out=array(TEXT),
 )
-BATCH: Schema = {
-    **PROGRESS,
-    "properties": {
-        **PROGRESS["properties"],
-        "action": {"type": "string", "enum": [each.value for each in Action]},
-        "at": TIME,
-        "by": TEXT,
-        "reason": TEXT,
-        "selection": {"type": "object"},
-        "undo": SWITCH,
-        "undo_until": maybe(TIME),
-    },
-    "required": [*PROGRESS["required"], "action", "at", "by", "reason", "selection", "undo", "undo_until"],
-}
+BATCH = extended(
+    PROGRESS,
+    action=one_of(*Action),
+    at=TIME,
+    by=TEXT,
+    reason=TEXT,
+    selection={"type": "object"},
+    undo=SWITCH,
+    undo_until=maybe(TIME),
+)
 ADDED = record(spid=maybe(TEXT), recipients=array(record(recipient=TEXT, accepted=SWITCH, reply=maybe(TEXT))))
 LANE = record(
     name=TEXT,
@@ -164,7 +158,7 @@ WHY: Mapping[str, str] = {
 }
 DESTINATION = record(
     destination=TEXT,
-    state={"type": "string", "enum": ["suspended", "probing", "open", "idle"]},
+    state=one_of("suspended", "probing", "open", "idle"),
     oldest_ms=maybe(NUMBER),
     waiting=NUMBER,
     connections=NUMBER,
@@ -177,12 +171,12 @@ DESTINATION = record(
     rule=maybe(TEXT),
     reply=maybe(TEXT),
     reply_ms=maybe(NUMBER),
-    why={"type": "string", "enum": list(WHY)},
+    why=one_of(*WHY),
     why_text=TEXT,
 )
 RULE = record(
     id=TEXT,
-    action={"type": "string", "enum": [each.value for each in RuleAction]},
+    action=one_of(*RuleAction),
     where=TEXT,
     name=TEXT,
     reason=TEXT,
@@ -194,45 +188,27 @@ RULE = record(
     report=maybe(SWITCH),
     applied=NUMBER,
 )
-RULE_ADDED: Schema = {
-    "type": "object",
-    "properties": {
-        "rule": {"anyOf": [RULE, {"type": "null"}]},
-        "batch": maybe(TEXT),
-        "matched": NUMBER,
-        "sample": _SAMPLE,
-        "unrouted": NUMBER,
-        "left_out": array(TEXT),
-    },
-    "required": ["rule", "batch"],
-}
+RULE_ADDED = optional(
+    record(rule={"anyOf": [RULE, {"type": "null"}]}, batch=maybe(TEXT)),
+    matched=NUMBER,
+    sample=_SAMPLE,
+    unrouted=NUMBER,
+    left_out=array(TEXT),
+)
 RULE_CANCELLED = record(rule=RULE, stays=maybe(TEXT), undo=maybe(TEXT))
-STUCK: Schema = {
-    "type": "object",
-    "properties": {"kind": TEXT, "name": TEXT, "since_ms": NUMBER, "recipients": NUMBER},
-    "required": ["kind", "name", "since_ms", "recipients"],
-}
-CONNECTION: Schema = {
-    "type": "object",
-    "properties": {
-        "side": {"type": "string", "enum": ["in", "out"]},
-        "session": TEXT,
-        "state": TEXT,
-        "since_ms": NUMBER,
-        "tls": TEXT,
-        "messages": NUMBER,
-        "listener": TEXT,
-        "client": TEXT,
-        "user": TEXT,
-        "destination": TEXT,
-        "zone": TEXT,
-        "remote_host": TEXT,
-        "remote_addr": TEXT,
-        "source_addr": TEXT,
-        "shard": NUMBER,
-    },
-    "required": ["side", "session", "state", "since_ms", "tls", "messages"],
-}
+STUCK = record(kind=TEXT, name=TEXT, since_ms=NUMBER, recipients=NUMBER)
+CONNECTION = optional(
+    record(side=_SIDE, session=TEXT, state=TEXT, since_ms=NUMBER, tls=TEXT, messages=NUMBER),
+    listener=TEXT,
+    client=TEXT,
+    user=TEXT,
+    destination=TEXT,
+    zone=TEXT,
+    remote_host=TEXT,
+    remote_addr=TEXT,
+    source_addr=TEXT,
+    shard=NUMBER,
+)
 STATE = record(
     parts=array(record(part=TEXT, paused=SWITCH, by=maybe(TEXT), since=maybe(TIME), reason=maybe(TEXT))),
     waiting=NUMBER,
@@ -240,5 +216,5 @@ STATE = record(
     drained=SWITCH,
 )
 SETTING = record(path=TEXT, value=TEXT, default=TEXT, line=maybe(NUMBER), gloss=TEXT)
-LEVEL = record(level={"type": "string", "enum": ["debug", "info", "warning", "error"]}, until=maybe(TIME))
+LEVEL = record(level=one_of(*LEVELS), until=maybe(TIME))
 DOCUMENT: Mapping[str, Any] = {"type": "object"}

@@ -66,7 +66,7 @@ def answering(work: Callable[[Request], Awaitable[object]]) -> Callable[[Request
             return refused(HTTPStatus.BAD_REQUEST, error)
         except MqcdError as error:
             return refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
-        return found if isinstance(found, Answer) else json_answer(found)
+        return found if isinstance(found, Answer) else Answer(body=json_line(found), content_type=JSON)
 
     return page
 
@@ -76,6 +76,6 @@ def refused(status: HTTPStatus, why: object) -> Answer:
     return Answer(status=status, body=f"{why}\n".encode())
 
 
-def json_answer(value: object) -> Answer:
-    """A value as JSON."""
-    return Answer(body=json.dumps(value, separators=(",", ":")).encode() + b"\n", content_type=JSON)
+def json_line(value: object) -> bytes:
+    """A value as JSON, on a line."""
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"

@@ -27,14 +27,15 @@ class Kind(Enum):
     OBJECT = "object"
 
 
-_TYPES: Mapping[Kind, type] = {
-    Kind.TEXT: str,
-    Kind.NUMBER: int,
-    Kind.SWITCH: bool,
-    Kind.DURATION: str,
-    Kind.TEXTS: list,
-    Kind.OBJECT: dict,
+_TYPES: Mapping[Kind, tuple[type, str]] = {
+    Kind.TEXT: (str, "a string"),
+    Kind.NUMBER: (int, "a whole number"),
+    Kind.SWITCH: (bool, "true or false"),
+    Kind.DURATION: (str, "a time such as 10m"),
+    Kind.TEXTS: (list, "an array of strings"),
+    Kind.OBJECT: (dict, "an object"),
 }
+"""Its type in JSON, and how errors name it."""
 _SWITCHES = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -67,17 +68,17 @@ class Field:
             schema["enum"] = list(self.choices)
         return schema
 
-    def read(self, value: object) -> Any:
+    def read(self, value: Any) -> Any:
         """A value of JSON. Raises DecodeError."""
-        if type(value) is not _TYPES[self.kind]:
-            raise self._wrong("an array of strings" if self.kind is Kind.TEXTS else self._expected)
-        if isinstance(value, list) and not all(type(each) is str for each in value):
-            raise self._wrong("an array of strings")
+        wanted, expected = _TYPES[self.kind]
+        found = type(value)
+        if found is not wanted or (found is list and not all(type(each) is str for each in value)):
+            raise self._wrong(expected)
         if self.choices and value not in self.choices:
             raise self._wrong(f"one of {', '.join(self.choices)}")
-        if self.kind is Kind.DURATION:
-            return self._duration(str(value))
-        if isinstance(value, int) and self.kind is Kind.NUMBER:
+        if self.kind is Kind.DURATION and (value := duration_of(value)) is None:
+            raise self._wrong(expected)
+        if self.kind in (Kind.NUMBER, Kind.DURATION):
             self._check(value)
         return value
 
@@ -87,28 +88,11 @@ class Field:
             if not (text.isdecimal() and text.isascii() and len(text) < 20):
                 raise self._wrong("a whole number")
             return self.read(int(text))
-        if self.kind is Kind.SWITCH:
-            if text not in _SWITCHES:
-                raise self._wrong("true or false")
-            return _SWITCHES[text]
-        return self.read(text)
-
-    def _duration(self, text: str) -> int:
-        value = duration_of(text)
-        if value is None:
-            raise self._wrong("a time such as 10m")
-        self._check(value)
-        return value
+        return self.read(_SWITCHES.get(text, text) if self.kind is Kind.SWITCH else text)
 
     def _check(self, value: int) -> None:
         if value < self.least or (self.most is not None and value > self.most):
             raise self._wrong(f"{self.least} to {self.most}" if self.most is not None else "a larger value")
-
-    @property
-    def _expected(self) -> str:
-        return {"string": "a string", "integer": "a whole number", "boolean": "true or false"}.get(
-            self.kind.value, "an object" if self.kind is Kind.OBJECT else "a time such as 10m"
-        )
 
     def _wrong(self, expected: str) -> DecodeError:
         return DecodeError(f"{self.name}: expected {expected}")

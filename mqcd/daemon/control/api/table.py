@@ -13,7 +13,6 @@ from mqcd.core.model import Action
 from mqcd.core.queueing.amendment import LATEST_MS
 from mqcd.core.selecting.rules import RuleAction
 from mqcd.daemon.control.api import answers
-from mqcd.daemon.control.api.envelope import FIELDS, HEADERS
 from mqcd.daemon.control.api.fields import Field, Kind
 from mqcd.daemon.control.api.operation import (
     EVENTS,
@@ -50,7 +49,7 @@ _SELECTION = Field(
 _REASON = Field(name="reason", gloss="Why, for log and events.")
 _DRY_RUN = Field(name="dry_run", kind=Kind.SWITCH, gloss="Only count, and show the first few.")
 _BATCH: Sequence[Field] = (
-    Field(name="action", gloss="What to do.", required=True, choices=[each.value for each in Action]),
+    Field(name="action", gloss="What to do.", required=True, choices=[*Action]),
     _SELECTION,
     _DRY_RUN,
     _REASON,
@@ -61,8 +60,7 @@ _BATCH: Sequence[Field] = (
         gloss="Of reschedule: when mail is tried next, ms since 1970. A dry run needs none.",
     ),
     Field(
-        name="target",
-        gloss="Of redirect: an address or host:port; a dry run needs none. Of undo: the batch.",
+        name="target", gloss="Of redirect: an address or host:port; a dry run needs none. Of undo: the batch."
     ),
     Field(name="report", kind=Kind.SWITCH, gloss="Of remove and bounce: whether senders get reports."),
     Field(name="by", gloss="Of the front process of several shards: who asked."),
@@ -73,6 +71,20 @@ _BATCH: Sequence[Field] = (
         most=LATEST_MS,
         gloss="Of the same: when it was asked for, ms since 1970.",
     ),
+)
+ENVELOPE = (
+    Field(name="from", gloss='The sender; "" is the null one.', required=True),
+    Field(name="to", kind=Kind.TEXTS, gloss="The recipients.", required=True),
+    Field(name="content", gloss="The message: header, empty line, body.", required=True),
+    Field(name="key", gloss="Idempotency key."),
+    Field(name="hold", gloss="A name under which the message is held; `hold` in conditions."),
+)
+"""Of a message that is to enter the queue."""
+_HEADERS = (
+    Field(name="X-Mqcd-From", gloss="The sender, where the body is the message itself."),
+    Field(name="X-Mqcd-To", gloss="The recipients, with commas between."),
+    Field(name="X-Mqcd-Key", gloss="Idempotency key."),
+    Field(name="X-Mqcd-Hold", gloss="A name under which the message is held; `hold` in conditions."),
 )
 QUEUE: Table = {
     "/v1/recipients": {
@@ -108,8 +120,8 @@ QUEUE: Table = {
             summary="A message into the queue, by the rules of programs' mail: the body is the message, the "
             "header has the envelope; or one JSON object. What is answered is durable.",
             role=Role.INJECT,
-            fields=FIELDS,
-            headers=[AUTHOR, *HEADERS],
+            fields=ENVELOPE,
+            headers=[AUTHOR, *_HEADERS],
             body=Body.STREAM,
             takes=[JSON, MESSAGE],
             answer=answers.ADDED,
@@ -163,12 +175,7 @@ RULES: Table = {
             summary="Add a standing rule; with `dry_run` say how much mail that waits it selects.",
             role=Role.OPERATE,
             fields=(
-                Field(
-                    name="action",
-                    required=True,
-                    choices=[each.value for each in RuleAction],
-                    gloss="Its effect.",
-                ),
+                Field(name="action", required=True, choices=[*RuleAction], gloss="Its effect."),
                 Field(name="where", required=True, gloss="Condition: the mail that it is for."),
                 Field(name="name", gloss="A name for people."),
                 _REASON,
@@ -328,7 +335,7 @@ SERVER: Table = {
                 Field(
                     name="level",
                     required=True,
-                    choices=["debug", "info", "warning", "error"],
+                    choices=answers.LEVELS,
                     gloss="The lowest level that is logged.",
                 ),
                 Field(

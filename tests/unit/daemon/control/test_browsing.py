@@ -14,8 +14,8 @@ from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.api.binding import Missing
 from mqcd.daemon.control.browsing import Browsing
+from mqcd.daemon.control.records import recipient_row
 from mqcd.daemon.control.resolving import as_it_is
-from mqcd.daemon.control.rows import recipient_row
 from mqcd.ops.http.server import Answer, Request
 from mqcd.queue.format import record
 from tests.contract.mail import Post, deferred

@@ -33,10 +33,10 @@ class Rig:
         self.clock = FakeClock()
         self.levels: list[LogLevel] = []
         self.events: list[dict[str, str | int]] = []
-        self.keeping = Keeping(lambda: self.settings, self, self.clock, self._log_event)
+        self.keeping = Keeping(lambda: self.settings, self._reload, self.clock, self._log_event)
         self.keeping.lines = self.loaded.lines
 
-    def reload(self, settings: LogSettings) -> None:
+    def _reload(self, settings: LogSettings) -> None:
         self.levels.append(settings.level)
 
     def _log_event(self, event: str, **fields: str | int) -> None:

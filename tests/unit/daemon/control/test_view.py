@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mqcd.core.model import Envelope, Recipient
-from mqcd.daemon.control.view import _StoreReader
+from mqcd.daemon.control.view import _ByItself
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
 from mqcd.queue.format import record
@@ -45,7 +45,7 @@ class Slow(SharedStore):
 
 
 def test_mail_that_is_given_twice_counts_once(tmp_path: Path) -> None:
-    reader = _StoreReader(Slow())
+    reader = _ByItself(Slow())
     files = EventFiles(directory=tmp_path, source=Source("n", 0), retention=Retention())
     moment = reader.moment(files)
     reader.close()

@@ -13,7 +13,7 @@ import pytest
 
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ConfigError
-from mqcd.daemon.companions.companions import PAGE, Companion
+from mqcd.daemon.companions import PAGE, Companion
 from mqcd.daemon.page.terms import bind_page, check_page, terms_of
 from mqcd.net.clock import SystemClock
 from mqcd.page.requirements import check_packages

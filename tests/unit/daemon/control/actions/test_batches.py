@@ -25,7 +25,7 @@ from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import parse_where
 from mqcd.daemon.control.actions.applying import purge
-from mqcd.daemon.control.actions.batches import BATCH, BATCHES, Batches
+from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, parse_order, record
 from mqcd.daemon.control.api.binding import answering
 from mqcd.daemon.control.resolving import Resolved
@@ -82,7 +82,7 @@ class Rig:
 
     async def asked(self, uid: int = 7, author: str = "", **fields: object) -> Answer:
         body = json.dumps(fields).encode()
-        request = Request(method="POST", path=BATCH, body=body, uid=uid, author=author)
+        request = Request(method="POST", path="/v1/batch", body=body, uid=uid, author=author)
         return await answering(lambda asked: self.batches.ask(asked, {}))(request)
 
     def follows(self, standing: Standing) -> None:
@@ -100,13 +100,13 @@ class Rig:
 
     def listed(self, name: str) -> dict[str, Any]:
         """One batch as it is shown."""
-        row = self.batches.progress(Request(method="GET", path=BATCHES), {"id": name})
+        row = self.batches.progress(Request(method="GET", path="/v1/batches"), {"id": name})
         assert isinstance(row, dict)
         return row
 
     def every(self) -> list[dict[str, Any]]:
         """The list."""
-        rows = self.batches.progress(Request(method="GET", path=BATCHES), {})
+        rows = self.batches.progress(Request(method="GET", path="/v1/batches"), {})
         assert isinstance(rows, list)
         return rows
 

@@ -10,7 +10,7 @@ import pytest
 from mqcd.cli.main import main
 from mqcd.config.load import load
 from mqcd.config.problems import BadConfiguration
-from mqcd.daemon.listeners.tlsfiles import check_tls_files
+from mqcd.daemon.listeners.checks import check_files
 from tests.fakes.certificates import Authority
 
 CONF = """<mailserver>
@@ -49,7 +49,7 @@ def problems(path: Path) -> list[str]:
     """What is wrong, without the name of the file."""
     settings = load(path, var=None, hostname="mx.test").settings
     try:
-        check_tls_files(settings.deliver, path)
+        check_files(settings, path)
     except BadConfiguration as error:
         return [str(remark).removeprefix(f"{path}:") for remark in error.remarks]
     return []
