@@ -25,10 +25,8 @@ from mqcd.net.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Set
 
-    from mqcd.core.progress import Progress
     from mqcd.queue.admin.transfer.job import Outcome
     from mqcd.queue.admin.transfer.letters import Tree
-    from mqcd.queue.memory.shard_state import Options
 
 _directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 
@@ -52,20 +50,11 @@ def bring_in() -> None:
 def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, as_json: bool) -> int:
     """Import a queue of Mailismus; DIR is its %DIRVAR%, which is not changed."""
 
-    def read(options: Options, progress: Progress, known: Set[str]) -> Tree:
-        from mqcd.disk.durable import Disk
-        from mqcd.queue.admin.transfer.mailismus import read_tree
-
-        now = SystemClock().now()
-        latest = now + options.schedule.longest
-        return read_tree(
-            Disk(), directory, spool=spool, now=now, latest=latest, known=known, progress=progress
-        )
-
-    from mqcd.queue.admin.transfer.mailismus import places
+    from mqcd.queue.admin.transfer.mailismus import places, read_tree
 
     roots = places(directory, spool)
-    return _bring(place, "mailismus", read, dry_run, as_json, [directory, *roots], roots)
+    read = partial(read_tree, spool=spool)
+    return _bring(place, "mailismus", directory, read, dry_run, as_json, roots)
 
 
 @bring_in.command(short_help="Import the .eml files of a directory.")
@@ -75,27 +64,22 @@ def mailismus(place: Place, directory: Path, spool: Path | None, dry_run: bool, 
 @at_place
 def eml(place: Place, directory: Path, dry_run: bool, as_json: bool) -> int:
     """Import the .eml files below DIR by its index.jsonl, else by their headers."""
+    from mqcd.queue.admin.transfer.eml import read_directory
 
-    def read(options: Options, progress: Progress, known: Set[str]) -> Tree:
-        from mqcd.disk.durable import Disk
-        from mqcd.queue.admin.transfer.eml import read_directory
-
-        now = SystemClock().now()
-        latest = now + options.schedule.longest
-        return read_directory(Disk(), directory, now=now, latest=latest, known=known, progress=progress)
-
-    return _bring(place, "eml", read, dry_run, as_json, [directory])
+    return _bring(place, "eml", directory, read_directory, dry_run, as_json)
 
 
 def _bring(
     place: Place,
     kind: str,
-    read: Callable[[Options, Progress, Set[str]], Tree],
+    directory: Path,
+    read: Callable[..., Tree],
     dry_run: bool,
     as_json: bool,
-    source: Sequence[Path],
     roots: Sequence[Path] = (),
 ) -> int:
+    """`read` reads the mail of `directory`; `roots`: directories that it reads besides."""
+    from mqcd.disk.durable import Disk
     from mqcd.ops.fanout import Fanout
     from mqcd.queue.admin.transfer.job import Import
 
@@ -105,9 +89,15 @@ def _bring(
     owner = drop_to_owner(
         settings.rootpath, name, [settings.rootpath, settings.spool.rootpath, options.events]
     )
-    for each in source:
+    for each in (directory, *roots):
         need_access(each, owner, os.R_OK)
-    clock = SystemClock()
+    clock, disk = SystemClock(), Disk()
+
+    def read_all(known: Set[str]) -> Tree:
+        now = clock.now()
+        latest = now + options.schedule.longest
+        return read(disk, directory, now=now, latest=latest, known=known, progress=progress)
+
     with until_decided() as decide:
         with waiting(clock) as progress:
             work = Import(
@@ -115,7 +105,7 @@ def _bring(
                 clock=clock,
                 observer=Fanout(),
                 kind=kind,
-                read=partial(read, options, progress),
+                read=read_all,
                 roots=roots,
                 progress=progress,
                 decide=decide,

@@ -111,9 +111,9 @@ def drop_to_owner(root: Path, name: str | None = None, directories: Sequence[Pat
     A queue that is not there is made for the user `name`, if one is given. Returns the new user's name.
     Raises ConfigError.
     """
-    from mqcd.daemon.host.privileges import SystemIdentity, become_owner
+    from mqcd.daemon.host.privileges import become_owner
 
-    user = become_owner(root, name, directories, SystemIdentity())
+    user = become_owner(root, name, directories)
     if user is None:
         return None
     click.echo(f"continuing as {user.pw_name}, the owner of {root}", err=True)
@@ -122,10 +122,10 @@ def drop_to_owner(root: Path, name: str | None = None, directories: Sequence[Pat
 
 def drop_to_server(settings: Settings) -> None:
     """Root becomes the user that the server becomes, if there is one. Raises ConfigError."""
-    from mqcd.daemon.host.privileges import SystemIdentity, take_identity
+    from mqcd.daemon.host.privileges import take_identity
 
     if settings.application.user is not None and os.geteuid() == 0:
-        take_identity(settings.application.user, [], SystemIdentity())
+        take_identity(settings.application.user, [])
 
 
 def owner_of(settings: Settings) -> tuple[int, int] | None:

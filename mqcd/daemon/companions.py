@@ -21,6 +21,7 @@ from mqcd.config.settings import Settings
 from mqcd.core.ports import Clock
 from mqcd.daemon.feeds import terms as feeds
 from mqcd.daemon.page import terms as page
+from mqcd.net.waits import in_time
 from mqcd.queue.helper import pipe
 
 log = logging.getLogger("mqcd.daemon")
@@ -83,13 +84,10 @@ class Companion:
             await self._end(child)
 
     async def _end(self, child: pipe.Child) -> None:
-        leaving = asyncio.ensure_future(child.leave())
-        limit = asyncio.ensure_future(self._clock.sleep(_END_MS))
-        await asyncio.wait([leaving, limit], return_when=asyncio.FIRST_COMPLETED)
-        limit.cancel()
-        if not leaving.done():
+        try:
+            await in_time(self._clock, _END_MS, child.leave())
+        except TimeoutError:
             await child.kill()
-        await leaving
 
 
 PAGE, FEEDS = "mqcd.daemon.page.process", "mqcd.daemon.feeds.process"

@@ -30,7 +30,7 @@ from mqcd.core.errors import MqcdError
 from mqcd.daemon.host.cutter import Cutter
 from mqcd.daemon.host.descriptors import divide, raise_limit
 from mqcd.daemon.host.loop import run_loop
-from mqcd.daemon.host.privileges import Identity, SystemIdentity, take_identity
+from mqcd.daemon.host.privileges import Identity, take_identity
 from mqcd.daemon.listeners.checks import check_files
 from mqcd.daemon.listeners.listenertls import Loaded as Tls
 from mqcd.daemon.server import Server
@@ -84,7 +84,7 @@ def freeze_program() -> None:
     gc.freeze()
 
 
-async def in_daemon_thread(work: Callable[[], Result], name: str) -> Result:
+async def in_daemon_thread(work: Callable[[], Result]) -> Result:
     """Return or raise what `work` does, from a thread that the end of the process does not wait for."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
@@ -107,7 +107,7 @@ async def in_daemon_thread(work: Callable[[], Result], name: str) -> Result:
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(finish, result, failure)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    threading.Thread(target=run, name="configuration", daemon=True).start()
     return await done
 
 
@@ -131,7 +131,7 @@ class Process:
         self._loaded = loaded
         self._load = load
         self._conf = conf
-        self._identity = identity or SystemIdentity()
+        self._identity = identity or Identity()
         self._stop = asyncio.Event()
         """Set when the server is to stop, and from the beginning of every stop on."""
         self._server: Server | None = None
@@ -286,7 +286,7 @@ class Process:
             self._reload_asked = False
             fault = "the configuration cannot be read, the old one stays"
             try:
-                loaded, tls = await in_daemon_thread(lambda: self._load_all(server), "configuration")
+                loaded, tls = await in_daemon_thread(lambda: self._load_all(server))
                 fault = "the new configuration is in effect in part, a restart applies the rest"
                 if not self._stop.is_set():
                     self._take_over(server, loaded, tls)

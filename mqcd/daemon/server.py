@@ -21,6 +21,7 @@ from mqcd.config.advice import Advice
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings, Suppressing
 from mqcd.core.ports import Clock, Observer
+from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.daemon.advised import Adviser
 from mqcd.daemon.changes import Changes, compare
 from mqcd.daemon.control.actions.applying import purge
@@ -45,14 +46,16 @@ from mqcd.daemon.host.guard import Guard, within
 from mqcd.daemon.host.memory import watch
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.listeners.listenertls import Loaded as Tls
-from mqcd.daemon.making import Parts, make_batches, make_deliverer, make_rules
 from mqcd.daemon.observers import Observers
+from mqcd.daemon.operating import make_operating
 from mqcd.daemon.places import CONTROL, place_of
 from mqcd.daemon.ports import Ports
 from mqcd.daemon.readiness import Phase, Readiness
 from mqcd.daemon.shards.role import Role
 from mqcd.daemon.stopping import AUDIT, GRACE_MS, LIMITS, MAIL, MAILDROP, QUEUE, REPORTS, STOP_MS
 from mqcd.daemon.storing import make_store
+from mqcd.deliver.service import Deliverer
+from mqcd.net.dialer import SystemDialer
 from mqcd.net.resolver import DnsResolver
 from mqcd.ops.log.log import Log
 from mqcd.ops.metrics.lag import LoopLag
@@ -102,7 +105,8 @@ class Server:
         schedule = schedule_of(settings)
         self._key = hash_key(settings.ops.events, conf)
         self._role = role
-        options = options_of(settings, schedule, self._key, role.shard if role is not None else 0)
+        shard = role.shard if role is not None else 0
+        options = options_of(settings, schedule, self._key, shard)
         self._observers = Observers(settings, options, clock, log_to, observers)
         observer = self._observers.all
         self.store, self._described = make_store(settings, options, clock, observer, conf)
@@ -121,22 +125,36 @@ class Server:
             balance=self._balance,
         )
         self._reports = ReportTask(self.store, clock, report_of(settings), self.doors.trusts)
-        parts = Parts(self.store, clock, observer, resolver, self._reports.maker, self.shares)
-        self.deliverer = make_deliverer(settings, schedule, parts, role)
-        self._batches = make_batches(settings, self.store, clock, role, log_to.say)
-        self.rules = make_rules(settings, parts, self.deliverer, self._batches, role, log_to.say)
+        self.deliverer = self._make_deliverer(schedule, resolver)
+        self._operating = make_operating(settings, self.store, self.deliverer, clock, log_to.say, shard)
+        self._operating.batches.longest_ms = schedule.longest
         self._held = self._make_held(role)
         self.doors.hold(holding_of(settings.queue), self._held)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
         self._lag = LoopLag(clock)
-        turns, paused = (
-            turns_of(self.doors.all, self.deliverer, self._reports),
-            settings.ops.control.batches / "paused",
-        )
+        turns = turns_of(self.doors.all, self.deliverer, self._reports)
+        paused = settings.ops.control.batches / "paused"
         self._switches = Switches(paused, self.store, clock, log_to.say, turns)
         self._ready = Readiness(self.store, self.deliverer, self._switches)
         self._pages = self._make_pages()
         self._ports = Ports(settings, conf, clock, self.doors, self._pages, role, log_to.say)
+
+    def _make_deliverer(self, schedule: RetrySchedule, resolver: DnsResolver) -> Deliverer:
+        role = self._role
+        return Deliverer(
+            self.settings.deliver,
+            schedule,
+            store=self.store,
+            clock=self._clock,
+            resolver=resolver,
+            dialer=SystemDialer(),
+            observer=self._observers.all,
+            notifier=self._reports.maker,
+            own_names=own_names(self.settings),
+            most_connections=self.shares.outbound,
+            tokens=role.tokens if role is not None else None,
+            used=role.used if role is not None else None,
+        )
 
     def _make_pages(self) -> Pages:
         self.keeping = Keeping(lambda: self.settings, self._log.reload, self._clock, self._log.say)
@@ -146,8 +164,8 @@ class Server:
             deliverer=self.deliverer,
             doors=self.doors.all,
             adviser=self._adviser,
-            batches=self._batches,
-            ruling=self.rules.pages,
+            batches=self._operating.batches,
+            ruling=self._operating.ruling,
             held=self._held,
             observers=self._observers,
             lag=self._lag,
@@ -205,7 +223,7 @@ class Server:
             # First: the queue is this server's, and so is the name of the control socket.
             self._open_queue,
             # It asks the queue whether the clock can be believed; without its rules no server takes mail.
-            self.rules.book.load,
+            self._operating.book.load,
             # Before there is mail: operators see the rest of the start.
             self._serve_commands,
             self._ports.serve_programs,
@@ -218,7 +236,7 @@ class Server:
             # It asks the whole queue which of its files were taken, and must ask before any is delivered.
             self._open_maildrop,
             # Before anything is claimed that an action is to reach.
-            self._batches.following.recall,
+            self._operating.batches.following.recall,
             # From here on there are claims.
             self.deliverer.start,
             # What follows finds delivery at work.
@@ -267,14 +285,14 @@ class Server:
             self.guard.spawn(MAILDROP, self.doors.maildrop.run())
 
     async def _begin_tasks(self) -> None:
-        self.rules.effects.started = True
+        self._operating.effects.started = True
         self.guard.spawn(REPORTS, self._reports.run())
         self.guard.spawn(_RESOURCES, watch(self.doors.load, self.store.refusing, self._clock))
         self.guard.spawn(_ADVICE, self._adviser.run())
         if not self.settings.queue.read_only:
-            self.guard.spawn(_BATCHES, self._batches.run())
-            self.guard.spawn(_RULES, self.rules.book.run())
-            self.guard.spawn(_FILES, self._batches.tend())
+            self.guard.spawn(_BATCHES, self._operating.batches.run())
+            self.guard.spawn(_RULES, self._operating.book.run())
+            self.guard.spawn(_FILES, self._operating.batches.tend())
             self.guard.spawn(_GRACES, purge(self.store, self._clock))
 
     # ------------------------------------------------------------ while it runs
@@ -312,9 +330,9 @@ class Server:
         """Apply this advice and the current settings."""
         # The rules come first: a reload of delivery applies them to the zones that it adds.
         schedule = schedule_of(self.settings, advice.shapings)
-        self._batches.grace_ms = self.settings.queue.grace
-        self._batches.longest_ms = schedule.longest
-        self.deliverer.rule(tuple(self.rules.book.rules.values()), self._batches.grace_ms)
+        grace_ms, batches = self.settings.queue.grace, self._operating.batches
+        batches.grace_ms, batches.longest_ms = grace_ms, schedule.longest
+        self.deliverer.rule(tuple(self._operating.book.rules.values()), grace_ms)
         self.deliverer.reload(self.settings.deliver, schedule, own_names(self.settings))
         self.store.reload(schedule, retention_of(self.settings))
         self.doors.hold(holding_of(self.settings.queue), self._held)

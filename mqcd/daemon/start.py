@@ -28,7 +28,7 @@ from mqcd.daemon.derived import ops_hosts
 from mqcd.daemon.feeds.terms import check_feeds
 from mqcd.daemon.host.descriptors import raise_limit
 from mqcd.daemon.host.loop import asked_to_end, run_loop
-from mqcd.daemon.host.privileges import SystemIdentity, take_identity
+from mqcd.daemon.host.privileges import take_identity
 from mqcd.daemon.listeners.checks import check_files
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.daemon.page.terms import bind_page
@@ -177,7 +177,7 @@ class _Shards:
                 check_place(*self._places(shard))
                 others += [own.queue.rootpath, own.queue.spool.rootpath]
             others += audit_directories(own.deliver, own.report)
-        take_identity(settings.application.user, directories, SystemIdentity(), also=others)
+        take_identity(settings.application.user, directories, also=others)
 
     def _places(self, shard: int) -> tuple[Roots, Roots]:
         """Where a shard lies by itself, and where the settings say."""
@@ -287,7 +287,7 @@ class _Shards:
             await asked.wait()
             asked.clear()
             try:
-                loaded = await in_daemon_thread(self._load, "configuration")
+                loaded = await in_daemon_thread(self._load)
                 take_over(compare(self._settings, loaded.settings).settings)
             except BadConfiguration:
                 log.error("%s: the configuration has errors; the front process keeps the old one", why)

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import socket
 import sys
 from collections.abc import Coroutine, Sequence
@@ -55,8 +54,6 @@ from mqcd.submit.session.session import Session
 from mqcd.submit.session.traced import session_of
 from mqcd.submit.session.view import SessionView, view_of
 from mqcd.submit.users.logins import Logins
-
-log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _LOOK_MS = 1000

@@ -21,13 +21,13 @@ OWNER = 4_000_123
 _MAINTAIN = """
 import json, os, sys
 from pathlib import Path
-from mqcd.daemon.host.privileges import SystemIdentity, become_owner
+from mqcd.daemon.host.privileges import become_owner
 from mqcd.disk.durable import Disk
 from mqcd.core.errors import ConfigError
 
 queue = Path(sys.argv[1])
 try:
-    user = become_owner(queue, None, [queue], SystemIdentity())
+    user = become_owner(queue, None, [queue])
 except ConfigError:
     pass  # Python itself may lie where that user cannot run it
 Disk().replace_file(queue / "made", [b"x"])

@@ -99,14 +99,13 @@ def shape_of(
     shape = Shape(by, _AREAS if by == "age" else _AGES)
     if by == "age":
         shape.rows = {age: Row([0] * len(_AREAS)) for age in _AGES}
-    glimpse = _GLIMPSES[by]
+    name_of = _NAMES[by]
     tests = [(Where(each, now).on(_reader), site) for each, site in origins] if by == "destination" else []
 
     def glimpsed(text: str, _begun: bool) -> Glimpse:
         own = record.halves(text)
-        found = glimpse(own)
         site = next((site for fits, site in tests if fits(own)), None)
-        return found if site is None else (found[0], site, *found[2:])
+        return _glimpse(own, name_of(own) if site is None else site)
 
     for batch in snapshot.project(Selection(), glimpsed):
         for area, name, received, octets, reply in batch:
@@ -144,20 +143,13 @@ def _shared(part: str) -> record.Fields:
     return record.shared_fields(part)
 
 
-def _by_domain(own: list[str]) -> Glimpse:
-    return _glimpse(own, domain_of(own[11]))
-
-
-def _by_reply(own: list[str]) -> Glimpse:
-    return _glimpse(own, f"{own[7]} {own[8]}".rstrip() if own[7] != "0" else _NO_REPLY)
-
-
-_GLIMPSES: dict[str, Callable[[list[str]], Glimpse]] = {
-    "destination": lambda own: _glimpse(own, _route(own) or domain_of(own[11])),
-    "domain": _by_domain,
-    "reply": _by_reply,
-    "age": lambda own: _glimpse(own, ""),
+_NAMES: Mapping[str, Callable[[list[str]], str]] = {
+    "destination": lambda own: _route(own) or domain_of(own[11]),
+    "domain": lambda own: domain_of(own[11]),
+    "reply": lambda own: f"{own[7]} {own[8]}".rstrip() if own[7] != "0" else _NO_REPLY,
+    "age": lambda _own: "",
 }
+"""Of the row that a recipient belongs to."""
 
 
 def shape_lines(shape: Shape) -> Iterator[str]:

@@ -52,8 +52,9 @@ async def explain_live(
 ) -> Explanations:
     """By a running server. Raises DecodeError for what is none of these."""
 
-    def waitings(selection: Selection) -> AsyncIterator[Waiting]:
-        return _states(store.scan(selection), deliverer.waiting)
+    async def waitings(selection: Selection) -> AsyncIterator[Waiting]:
+        async for recipient in store.scan(selection):
+            yield deliverer.waiting(recipient)
 
     return await _explained(deliverer.explainer(), suppressed, waitings, asked, sender)
 
@@ -116,13 +117,6 @@ async def _explained(
         recipient="" if domain else asked, domain=domain, sender=sender or None, limit=MAX_RECIPIENTS
     )
     return explained + [await explainer.why(each) async for each in waitings(selection)]
-
-
-async def _states(
-    recipients: AsyncIterator[Recipient], state: Callable[[Recipient], Waiting]
-) -> AsyncIterator[Waiting]:
-    async for recipient in recipients:
-        yield state(recipient)
 
 
 def _read(settings: Settings, selection: Selection) -> list[Waiting]:

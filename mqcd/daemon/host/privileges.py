@@ -22,7 +22,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from stat import S_ISLNK
-from typing import Protocol
 
 from mqcd.core.errors import ConfigError
 
@@ -32,34 +31,18 @@ _MOST_LINKS = 40
 """On one way, as for Linux."""
 
 
-class Identity(Protocol):
+class Identity:
     """What is asked of the operating system; tests have one of their own, for they are seldom root."""
-
-    def euid(self) -> int:
-        """The effective user id."""
-
-    def owner(self, path: Path) -> tuple[int, int]:
-        """User and group id of what `path` names, or of the first link on the way there that is not root's.
-
-        Raises OSError.
-        """
-
-    def become(self, user: pwd.struct_passwd) -> None:
-        """Take on the user's groups, group and id, for good."""
-
-    def give(self, path: Path, user: pwd.struct_passwd) -> None:
-        """Make the user the owner of `path`."""
-
-
-class SystemIdentity:
-    """The operating system itself."""
 
     def euid(self) -> int:
         """The effective user id."""
         return os.geteuid()
 
     def owner(self, path: Path) -> tuple[int, int]:
-        """See `Identity`."""
+        """User and group id of what `path` names, or of the first link on the way there that is not root's.
+
+        Raises OSError.
+        """
         links = 0
         way = list(reversed(path.absolute().parts))
         reached = Path(way.pop())
@@ -83,7 +66,8 @@ class SystemIdentity:
         return found.st_uid, found.st_gid
 
     def become(self, user: pwd.struct_passwd) -> None:
-        """Groups first: after setuid there is no right to change them any more."""
+        """Take on the user's groups, group and id, for good."""
+        # Groups first: after setuid there is no right to change them any more.
         os.initgroups(user.pw_name, user.pw_gid)
         os.setgid(user.pw_gid)
         os.setuid(user.pw_uid)
@@ -97,8 +81,11 @@ class SystemIdentity:
             os.close(fd)
 
 
+SYSTEM = Identity()
+
+
 def take_identity(
-    name: str | None, directories: Sequence[Path], identity: Identity, *, also: Sequence[Path] = ()
+    name: str | None, directories: Sequence[Path], identity: Identity = SYSTEM, *, also: Sequence[Path] = ()
 ) -> None:
     """Make the directories and become the user `name`, if root is to. Raises ConfigError.
 
@@ -124,7 +111,7 @@ def take_identity(
 
 
 def become_owner(
-    root: Path, name: str | None, directories: Sequence[Path], identity: Identity
+    root: Path, name: str | None, directories: Sequence[Path], identity: Identity = SYSTEM
 ) -> pwd.struct_passwd | None:
     """What root does before maintenance of a queue: it becomes the owner of `root`, for good.
 

@@ -50,14 +50,14 @@ Merge = Callable[[Sequence[Any]], object]
 class Unanswered(MqcdError):
     """Shards do not answer, or refuse: a line for each."""
 
-    def __init__(self, replies: Replies, more: str = "") -> None:
+    def __init__(self, replies: Replies) -> None:
         lines = [
             f"shard {shard}: {line}"
             for shard, reply in replies.items()
             if not reply.good
             for line in reply.body.decode("utf-8", "replace").splitlines() or ["it does not answer"]
         ]
-        super().__init__("\n".join([*lines, more] if more else lines))
+        super().__init__("\n".join(lines))
 
 
 class Front:
@@ -92,8 +92,8 @@ class Front:
             "listRecipients": self._recipients,
             "countRecipients": self._merged(merging.totals, ACT_S, whole=True),
             "listAreas": self._merged(merging.areas),
-            "showMessage": self._message,
-            "readContent": self._content,
+            "showMessage": self._of_shard(ask),
+            "readContent": self._of_shard(begin),
             "addMessage": self._add_message,
             "beginBatch": self._batch,
             "listBatches": self._batches,
@@ -111,15 +111,14 @@ class Front:
             "listConnections": self._connections,
             "listSettings": self._merged(lambda found: found[0]),
             "showLogLevel": self._merged(lambda found: found[0]),
-            "setLogLevel": self._changed(lambda found: found[0]),
+            "setLogLevel": self._merged(lambda found: found[0], ACT_S, whole=True),
             "describe": lambda _, __: describe(TABLE, __version__),
         }
 
     # ------------------------------------------------------------ asking
 
-    async def _all(self, request: Request, seconds: float = ASK_S, target: str = "") -> Replies:
-        question = Question(target=target or _target(request), by=request.by, seconds=seconds)
-        return await self._ask_all(question)
+    async def _all(self, request: Request, seconds: float = ASK_S) -> Replies:
+        return await self._ask_all(_passed_on(request, seconds))
 
     async def _ask_all(self, question: Question) -> Replies:
         replies = await asyncio.gather(*(ask(path, question) for path in self._paths.values()))
@@ -133,19 +132,10 @@ class Front:
 
         return page
 
-    def _changed(self, merge: Merge) -> Handler:
-        """A change that every shard makes."""
-
-        async def page(request: Request, _: Given) -> object:
-            question = _passed_on(request, request.body)
-            return merge(_values(await self._ask_all(question), whole=True))
-
-        return page
-
     # ------------------------------------------------------------ pages
 
     async def _metrics(self, request: Request) -> Answer:
-        replies = await self._all(request, target="/metrics")
+        replies = await self._ask_all(Question(target="/metrics", by=request.by))
         good = {shard: reply.body.decode() for shard, reply in replies.items() if reply.good}
         if not good:
             return refused(HTTPStatus.SERVICE_UNAVAILABLE, Unanswered(replies))
@@ -218,37 +208,27 @@ class Front:
             raise Unanswered(silent)
         return {"rows": rows, "next": None, **_left_out(silent)}
 
-    async def _message(self, request: Request, _: Given) -> object:
-        return await self._of_shard(request, lambda path, question: ask(path, question))
+    def _of_shard(self, ask_one: Callable[[Path, Question], Awaitable[Reply]]) -> Handler:
+        """A page of a message, which is asked for where its SPID says that it is, and then elsewhere: it may
+        have been moved."""
 
-    async def _content(self, request: Request, _: Given) -> Answer:
-        return await self._of_shard(request, lambda path, question: begin(path, question))
+        async def page(request: Request, _: Given) -> Answer:
+            own = shard_of(parse_spid(request.names["spid"]))
+            silent: dict[int, Reply] = {}
+            for shard in sorted(self._paths, key=lambda shard: shard != own):
+                reply = await ask_one(self._paths[shard], _passed_on(request, ACT_S))
+                gone = reply.status == HTTPStatus.NOT_FOUND
+                if gone or not reply.status or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                    whole = await read_whole(reply)
+                    if not gone:
+                        silent[shard] = whole
+                    continue
+                return _answer(reply)
+            if silent:
+                raise Unanswered(silent)
+            raise Missing("no recipient of this message is in the queue")
 
-    async def _of_shard(
-        self, request: Request, ask_one: Callable[[Path, Question], Awaitable[Reply]]
-    ) -> Answer:
-        """Ask for a message where its SPID says that it is, and then elsewhere: it may have been moved."""
-        own = shard_of(parse_spid(request.names["spid"]))
-        silent: dict[int, Reply] = {}
-        for shard in sorted(self._paths, key=lambda shard: shard != own):
-            question = Question(target=_target(request), by=request.by, seconds=ACT_S)
-            reply = await ask_one(self._paths[shard], question)
-            gone = reply.status == HTTPStatus.NOT_FOUND
-            if gone or not reply.status or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                whole = await read_whole(reply)
-                if not gone:
-                    silent[shard] = whole
-                continue
-            return Answer(
-                status=HTTPStatus(reply.status),
-                body=reply.body,
-                content_type=reply.content_type,
-                chunks=reply.chunks,
-                length=reply.length,
-            )
-        if silent:
-            raise Unanswered(silent)
-        raise Missing("no recipient of this message is in the queue")
+        return page
 
     async def _batch(self, request: Request, _: Given) -> object:
         """Every shard takes its part of a batch, by one name; all of them carry it out. For one that does not
@@ -295,7 +275,7 @@ class Front:
         """What the shards answer to their parts of a batch."""
         bodies = [json.dumps({**order.fields(), "dry_run": dry_run}).encode() for order in parts.values()]
         asked = [
-            ask(self._paths[shard], _passed_on(request, body))
+            ask(self._paths[shard], replace(_passed_on(request, ACT_S), body=body))
             for shard, body in zip(parts, bodies, strict=True)
         ]
         return dict(zip(parts, await asyncio.gather(*asked), strict=True))
@@ -323,13 +303,13 @@ class Front:
         replies: dict[int, Reply] = {}
         async with self._pausing:
             for shard, path in self._paths.items():
-                replies[shard] = await ask(path, _passed_on(request, request.body))
+                replies[shard] = await ask(path, _passed_on(request, ACT_S))
         return merging.state(_values(replies, whole=True))
 
     async def _events(self, request: Request, _: Given) -> Answer:
         """What is live in all shards, as it comes; of a shard that ends they are missing from then on."""
         lines = LINES in request.accept
-        question = Question(target=_target(request), by=request.by, accept=request.accept)
+        question = replace(_passed_on(request), accept=request.accept)
         begun = await asyncio.gather(*(begin(path, question) for path in self._paths.values()))
         good = [reply.chunks for reply in begun if reply.good and reply.chunks is not None]
         others = [reply if reply.good else await read_whole(reply) for reply in begun]
@@ -354,19 +334,19 @@ class Front:
                 break
         if not reply.status:
             raise Unanswered(replies)
-        return Answer(status=HTTPStatus(reply.status), body=reply.body, content_type=reply.content_type)
+        return _answer(reply)
 
     async def _add_rule(self, request: Request, given: Given) -> object:
         if not take_dry_run(fields_in(request)):
             return await self._change_rules(request, given)
-        replies = await self._ask_all(_passed_on(request, request.body))
+        replies = await self._all(request, ACT_S)
         return {**merging.batch(_values(replies)), **_left_out(replies)}
 
     async def _change_rules(self, request: Request, _: Given) -> object:
         """One shard changes the file of all; the others then take it up."""
         silent: dict[int, Reply] = {}
         for shard, path in self._paths.items():
-            reply = await ask(path, _passed_on(request, request.body))
+            reply = await ask(path, _passed_on(request, ACT_S))
             if reply.good or reply.status == HTTPStatus.BAD_REQUEST:
                 await self._ask_all(Question(target=RULES, by=request.by))
                 _raise_bad({shard: reply})
@@ -397,13 +377,22 @@ def _rows(by_shard: Sequence[Sequence[Any]]) -> list[Any]:
     return [row for rows in by_shard for row in rows]
 
 
-def _target(request: Request) -> str:
-    path = request.path
-    return f"{path}?{request.query}" if request.query else path
+def _passed_on(request: Request, seconds: float = ASK_S) -> Question:
+    """The same question to a shard; what it says to HEAD is merged as what it says to GET."""
+    target = f"{request.path}?{request.query}" if request.query else request.path
+    method = "POST" if request.method == "POST" else "GET"
+    return Question(target=target, by=request.by, method=method, body=request.body, seconds=seconds)
 
 
-def _passed_on(request: Request, body: bytes) -> Question:
-    return Question(target=_target(request), by=request.by, method="POST", body=body, seconds=ACT_S)
+def _answer(reply: Reply) -> Answer:
+    """What a shard answers, as it is."""
+    return Answer(
+        status=HTTPStatus(reply.status),
+        body=reply.body,
+        content_type=reply.content_type,
+        chunks=reply.chunks,
+        length=reply.length,
+    )
 
 
 def _values(replies: Replies, *, whole: bool = False) -> list[Any]:

@@ -10,7 +10,6 @@ The owner of a key changes with the number of shards; a key that was used before
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,8 +18,6 @@ from mqcd.core.model import Key, Recipient, Submission
 from mqcd.core.ports import MailTaker
 from mqcd.core.queueing.idempotency import recipients_of
 from mqcd.daemon.shards import handed
-
-log = logging.getLogger(__name__)
 
 REPLY_S = 60.0
 """How long an owner may take to accept a message that it has."""

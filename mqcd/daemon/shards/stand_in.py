@@ -8,7 +8,6 @@ tries to start the shard again.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,8 +19,6 @@ from mqcd.daemon.host.loop import asked_to_end
 from mqcd.daemon.shards.supervisor import TRY_AGAIN
 from mqcd.net.listening import Acceptor
 from mqcd.net.shared.balance import Balance
-
-log = logging.getLogger("mqcd.daemon")
 
 STAND_IN_MS = 10_000
 """Time until the shard is tried again."""

@@ -16,7 +16,7 @@ from mqcd.config.load import Loaded, load
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings
 from mqcd.daemon.host.loop import loop_factory
-from mqcd.daemon.host.privileges import SystemIdentity
+from mqcd.daemon.host.privileges import Identity
 from mqcd.daemon.process import Process
 from mqcd.daemon.server import Server
 from mqcd.daemon.start import run
@@ -246,7 +246,7 @@ async def test_a_part_that_fails_stops_it_with_1(tmp_path: Path) -> None:
     assert "a mistake" in said
 
 
-class Becoming(SystemIdentity):
+class Becoming(Identity):
     """Root until it becomes the user; notes what of the control socket was there then."""
 
     def __init__(self, socket: Path) -> None:

@@ -134,18 +134,16 @@ BATCH = extended(
     undo_until=maybe(TIME),
 )
 ADDED = record(spid=maybe(TEXT), recipients=array(record(recipient=TEXT, accepted=SWITCH, reply=maybe(TEXT))))
-LANE = record(
-    name=TEXT,
-    destination=TEXT,
-    zone=TEXT,
-    waiting=NUMBER,
-    connections=NUMBER,
-    idle=NUMBER,
-    window=NUMBER,
-    suspended=SWITCH,
-    probe_in_ms=NUMBER,
-    rate_in_ms=NUMBER,
-)
+_TRAFFIC: Mapping[str, Schema] = {
+    "waiting": NUMBER,
+    "connections": NUMBER,
+    "idle": NUMBER,
+    "window": NUMBER,
+    "suspended": SWITCH,
+    "probe_in_ms": NUMBER,
+    "rate_in_ms": NUMBER,
+}
+LANE = record(name=TEXT, destination=TEXT, zone=TEXT, **_TRAFFIC)
 WHY: Mapping[str, str] = {
     "suspended": "no server accepts connections",
     "rule": "a rule of an operator suspends it or slows it down",
@@ -160,13 +158,7 @@ DESTINATION = record(
     destination=TEXT,
     state=one_of("suspended", "probing", "open", "idle"),
     oldest_ms=maybe(NUMBER),
-    waiting=NUMBER,
-    connections=NUMBER,
-    idle=NUMBER,
-    window=NUMBER,
-    suspended=SWITCH,
-    probe_in_ms=NUMBER,
-    rate_in_ms=NUMBER,
+    **_TRAFFIC,
     rates=array(TEXT),
     rule=maybe(TEXT),
     reply=maybe(TEXT),

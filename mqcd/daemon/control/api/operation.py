@@ -67,5 +67,15 @@ class Operation:
     """Besides 400, 500 and 503, which any operation may answer."""
 
 
+Operations = Mapping[tuple[Method, str], Operation]
+"""By method and path; names in paths stand in braces."""
 Table = Mapping[str, Mapping[Method, Operation]]
-"""By path and method; names in paths stand in braces."""
+"""By path, and then by method."""
+
+
+def by_path(operations: Operations) -> Table:
+    """The same with the methods of each path together."""
+    table: dict[str, dict[Method, Operation]] = {}
+    for (method, path), operation in operations.items():
+        table.setdefault(path, {})[method] = operation
+    return table

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from mqcd.core.errors import ConfigError
-from mqcd.daemon.host.privileges import SystemIdentity, become_owner, take_identity
+from mqcd.daemon.host.privileges import Identity, become_owner, take_identity
 
 ME = pwd.getpwuid(os.geteuid())
 NOBODY = pwd.getpwnam("nobody")
 
 
-class Root:
+class Root(Identity):
     """Is root until it becomes somebody; remembers what it was asked to do."""
 
     def __init__(self, euid: int = 0, owner: int | None = None) -> None:
@@ -27,7 +27,7 @@ class Root:
         return self._euid
 
     def owner(self, path: Path) -> tuple[int, int]:
-        return SystemIdentity().owner(path) if self._owner is None else (self._owner, self._owner)
+        return super().owner(path) if self._owner is None else (self._owner, self._owner)
 
     def become(self, user: pwd.struct_passwd) -> None:
         self.did.append(("become", user.pw_name))
@@ -145,7 +145,7 @@ def test_no_owner_is_given_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     with pytest.raises(OSError, match="link"):
-        SystemIdentity().give(tmp_path / "link", ME)
+        Identity().give(tmp_path / "link", ME)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
@@ -154,11 +154,11 @@ def test_what_a_users_link_leads_to_counts_as_the_users(tmp_path: Path, name: st
     (tmp_path / "secret" / "queue").mkdir(parents=True)
     link = tmp_path / name.partition("/")[0]
     link.symlink_to("secret")
-    assert SystemIdentity().owner(tmp_path / name) == (0, 0), "it is root's own"
+    assert Identity().owner(tmp_path / name) == (0, 0), "it is root's own"
     os.lchown(link, NOBODY.pw_uid, NOBODY.pw_gid)
-    assert SystemIdentity().owner(tmp_path / name) == (NOBODY.pw_uid, NOBODY.pw_gid)
+    assert Identity().owner(tmp_path / name) == (NOBODY.pw_uid, NOBODY.pw_gid)
     (tmp_path / "behind").symlink_to(link)
-    assert SystemIdentity().owner(tmp_path / "behind" / ".." / name) == (NOBODY.pw_uid, NOBODY.pw_gid)
+    assert Identity().owner(tmp_path / "behind" / ".." / name) == (NOBODY.pw_uid, NOBODY.pw_gid)
 
 
 def test_a_way_of_links_in_a_circle_is_an_error(tmp_path: Path) -> None:
@@ -166,4 +166,4 @@ def test_a_way_of_links_in_a_circle_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to("a")
     if os.geteuid() == 0:
         with pytest.raises(OSError, match="links"):
-            SystemIdentity().owner(tmp_path / "a")
+            Identity().owner(tmp_path / "a")
