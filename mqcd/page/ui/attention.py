@@ -31,6 +31,7 @@ _JOURNAL = 0.75
 _COMMIT_MS = 200.0
 _CLASS, _VERDICT = 0, 2
 """Places of labels of mqcd_replies_total: a page has them in the order of their names."""
+_SERVER = "/server", "Server"
 
 
 class Weight(IntEnum):
@@ -41,17 +42,17 @@ class Weight(IntEnum):
     ALARM = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that needs attention."""
 
     weight: Weight
     text: str
-    advice: str = ""
-    """What helps."""
     link: str = ""
     label: str = ""
     """What the link says."""
+    advice: str = ""
+    """What helps."""
 
     @property
     def word(self) -> str:
@@ -86,7 +87,7 @@ def _not_ready(state: State) -> Iterator[Finding]:
         if any(each in line for each in paused):
             # `_paused` says it with its reason, and how it ends.
             continue
-        yield Finding(weight=Weight.ALARM, text=f"Not ready: {line}", link="/server", label="Server")
+        yield Finding(Weight.ALARM, f"Not ready: {line}", *_SERVER)
 
 
 def _paused(state: State) -> Iterator[Finding]:
@@ -94,7 +95,7 @@ def _paused(state: State) -> Iterator[Finding]:
         if part.get("paused"):
             why = f": {part['reason']}" if part.get("reason") else ""
             text = f"Paused by {part.get('by') or 'an operator'}: {part.get('part')}{why}"
-            yield Finding(weight=Weight.WARNING, text=text, link="/server", label="Resume")
+            yield Finding(Weight.WARNING, text, "/server", "Resume")
 
 
 def _disks(state: State) -> Iterator[Finding]:
@@ -108,9 +109,7 @@ def _disks(state: State) -> Iterator[Finding]:
             below = " and ".join(roots)
             text = f"The disk below {below} is full in {duration(left)}: {octets(free)} are free"
             advice = "Find what fills it; mail is refused with 4xx before it is full, and none is lost."
-            yield Finding(
-                weight=Weight.ALARM if left < _HOUR_MS else Weight.WARNING, text=text, advice=advice
-            )
+            yield Finding(Weight.ALARM if left < _HOUR_MS else Weight.WARNING, text, advice=advice)
 
 
 def full_in_ms(samples: Sequence[Sample], root: str) -> float | None:
@@ -131,33 +130,22 @@ def _suspended(state: State) -> Iterator[Finding]:
     suspended = [row for row in state.destinations if row.get("suspended")]
     if ruled := [row for row in suspended if row.get("rule")]:
         text = f"By rules, {plural(len(ruled), 'destination is', 'destinations are')} suspended"
-        yield Finding(weight=Weight.NOTE, text=text, link="/rules", label="Rules")
+        yield Finding(Weight.NOTE, text, "/rules", "Rules")
     resting = [row for row in suspended if not row.get("rule")]
     if not resting:
         return
     worst = max(resting, key=lambda row: (row["waiting"], row["oldest_ms"] or 0))
     reply = f", which last said: {worst['reply']}" if worst.get("reply") else ""
     count = plural(len(resting), "destination takes", "destinations take")
-    text = f"{count} no mail; chiefly {worst['destination']}"
-    yield Finding(
-        weight=Weight.WARNING,
-        text=f"{text}{reply}",
-        advice="Each is tried again by one message at a time. Nothing is lost; after an outage, try it now.",
-        link="/destinations",
-        label="Destinations",
-    )
+    text = f"{count} no mail; chiefly {worst['destination']}{reply}"
+    advice = "Each is tried again by one message at a time. Nothing is lost; after an outage, try it now."
+    yield Finding(Weight.WARNING, text, "/destinations", "Destinations", advice)
 
 
 def _stuck(state: State) -> Iterator[Finding]:
     if count := state.view.stuck_recipients:
         text = f"{plural(count, 'recipient makes', 'recipients make')} no progress"
-        yield Finding(
-            weight=Weight.ALARM,
-            text=text,
-            advice="See the log for the reason.",
-            link="/server",
-            label="Server",
-        )
+        yield Finding(Weight.ALARM, text, *_SERVER, "See the log for the reason.")
 
 
 def _failing(state: State) -> Iterator[Finding]:
@@ -177,13 +165,9 @@ def _failing(state: State) -> Iterator[Finding]:
     text = (
         f"{part} of the attempts of the last minutes were deferred, chiefly for reasons of {chief or 'other'}"
     )
-    yield Finding(
-        weight=Weight.WARNING,
-        text=text,
-        advice="If one provider says so, slow it; if all do, look at network, DNS and block lists.",
-        link=queue_link(f"area = deferred and class = {chief or 'other'}"),
-        label="This mail",
-    )
+    link = queue_link(f"area = deferred and class = {chief or 'other'}")
+    advice = "If one provider says so, slow it; if all do, look at network, DNS and block lists."
+    yield Finding(Weight.WARNING, text, link, "This mail", advice)
 
 
 def growth(samples: Sequence[Sample], metric: str) -> dict[tuple[str, ...], float]:
@@ -203,13 +187,9 @@ def _flood(state: State) -> Iterator[Finding]:
     if now - before > _MANY and now > before * 1.25:
         rates = state.view.rates
         came, went = rate(rates["accepted"]), rate(rates["delivered"])
-        yield Finding(
-            weight=Weight.WARNING,
-            text=f"{number(now - before)} recipients more than 5 minutes ago: {came} come in, {went} go out",
-            advice="Find the sender that most of it is from; hold its mail by a rule while you ask.",
-            link=queue_link("age < 10m"),
-            label="The latest mail",
-        )
+        text = f"{number(now - before)} recipients more than 5 minutes ago: {came} come in, {went} go out"
+        advice = "Find the sender that most of it is from; hold its mail by a rule while you ask."
+        yield Finding(Weight.WARNING, text, queue_link("age < 10m"), "The latest mail", advice)
 
 
 def _old(state: State) -> Iterator[Finding]:
@@ -218,12 +198,8 @@ def _old(state: State) -> Iterator[Finding]:
     if oldest >= _OLD_MS:
         worst = max(state.destinations, key=lambda row: row["oldest_ms"] or 0, default=None)
         to = f", for {worst['destination']}" if worst is not None and worst["oldest_ms"] else ""
-        yield Finding(
-            weight=Weight.NOTE,
-            text=f"The oldest mail waits for {duration(oldest)}{to}",
-            link=queue_link(f"age > {_OLD_MS // _HOUR_MS}h and area != held"),
-            label="Old mail",
-        )
+        link = queue_link(f"age > {_OLD_MS // _HOUR_MS}h and area != held")
+        yield Finding(Weight.NOTE, f"The oldest mail waits for {duration(oldest)}{to}", link, "Old mail")
 
 
 def _refused(state: State) -> Iterator[Finding]:
@@ -232,26 +208,24 @@ def _refused(state: State) -> Iterator[Finding]:
         if reason == "store":
             times = plural(count, "message was", "messages were")
             text = f"{times} refused with 4xx: the queue could not store mail"
-            yield Finding(weight=Weight.ALARM, text=text, link="/server", label="Server")
+            yield Finding(Weight.ALARM, text, *_SERVER)
 
 
 def _engine(state: State) -> Iterator[Finding]:
     view = state.view
     if view.imbalance:
         text = f"The ledger does not balance by {plural(abs(view.imbalance), 'recipient')}"
-        yield Finding(weight=Weight.ALARM, text=text, advice="Run mqcd fsck, and keep its output.")
+        yield Finding(Weight.ALARM, text, advice="Run mqcd fsck, and keep its output.")
     if view.unknown:
-        text = f"A crash hid the outcome of {plural(view.unknown, 'attempt')}: possible duplicates"
-        yield Finding(weight=Weight.NOTE, text=text)
+        count = plural(view.unknown, "attempt")
+        yield Finding(Weight.NOTE, f"A crash hid the outcome of {count}: possible duplicates")
     if view.journal > _JOURNAL:
-        text = f"The journal is {share(view.journal)} full: the disk is slow"
-        yield Finding(weight=Weight.WARNING, text=text)
+        yield Finding(Weight.WARNING, f"The journal is {share(view.journal)} full: the disk is slow")
     if view.commit_ms is not None and view.commit_ms > _COMMIT_MS:
-        text = f"A commit takes {number(view.commit_ms)} ms: the disk is slow"
-        yield Finding(weight=Weight.WARNING, text=text)
+        yield Finding(Weight.WARNING, f"A commit takes {number(view.commit_ms)} ms: the disk is slow")
     if view.lag > _LAG_S:
-        text = f"The server answers {number(view.lag * 1000)} ms late: its processor is busy"
-        yield Finding(weight=Weight.WARNING, text=text)
+        late = number(view.lag * 1000)
+        yield Finding(Weight.WARNING, f"The server answers {late} ms late: its processor is busy")
 
 
 _LOOKS: Sequence[Callable[[State], Iterator[Finding]]] = (
