@@ -78,15 +78,19 @@ class Pages:
             self.store,
             breakdown=self.observers.breakdown,
             engine=self.store.engine if isinstance(self.store, ClusterStore) else None,
-            store_labels=self.described.labels,
             delivery=self._delivery,
-            advice=self.adviser.counts,
-            rules=self.ruling.counts,
-            paused=self.switches.counts,
             feeds=self.feeds.figures if self.feeds is not None else None,
-            listeners=lambda: {door.settings.name: door.sessions for door in self.doors},
-            loop_lag_ms=self.lag.worst_ms,
             omissions=self.observers.omissions,
+            others={
+                "mqcd_store_info": lambda: {self.described.labels(): 1},
+                "mqcd_listener_open_connections": lambda: {
+                    door.settings.name: door.sessions for door in self.doors
+                },
+                "mqcd_advice_pieces": self.adviser.counts,
+                "mqcd_rules": self.ruling.counts,
+                "mqcd_paused": self.switches.counts,
+                "mqcd_loop_lag_seconds": lambda: self.lag.worst_ms() / 1000,
+            },
         )
 
     def for_ops(self) -> Mapping[str, Page]:

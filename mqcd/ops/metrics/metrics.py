@@ -85,33 +85,24 @@ class Metrics(Collector):
         *,
         breakdown: Breakdown | None = None,
         engine: Callable[[], EngineFigures] | None = None,
-        store_labels: Callable[[], tuple[str, ...]] | None = None,
         delivery: Callable[[Container[str]], DeliveryFigures] | None = None,
-        listeners: Callable[[], Mapping[str, int]] | None = None,
-        advice: Callable[[], Mapping[str, int]] | None = None,
-        rules: Callable[[], Mapping[str, int]] | None = None,
-        paused: Callable[[], Mapping[str, int]] | None = None,
         feeds: Callable[[], Mapping[str, FeedFigures]] | None = None,
-        loop_lag_ms: Callable[[], int] | None = None,
         omissions: Callable[[], Omissions] | None = None,
+        others: Mapping[str, Callable[[], Value]] = {},
     ) -> None:
-        """`store_labels` describe the store; `delivery` gives the figures of some
-        destinations apart, `listeners` their open connections, `advice` how many pieces of each kind are in
-        effect, `rules` how many of each action stand, `paused` 1 for each part that is, else 0."""
+        """`delivery` gives the figures of some destinations apart; `others`: what further metrics, by name,
+        stand at. Raises ValueError for one that is not in the catalogue."""
+        if unknown := others.keys() - {spec.name for spec in CATALOGUE}:
+            raise ValueError(f"not in the catalogue: {min(unknown)}")
         self._clock = clock
         self._meters = meters
         self._breakdown = breakdown
         self._store = store
         self._engine = engine
-        self._store_labels = store_labels
         self._delivery = delivery
-        self._listeners = listeners
-        self._advice = advice
-        self._rules = rules
-        self._paused = paused
         self._feeds = feeds
-        self._loop_lag_ms = loop_lag_ms
         self._omissions = omissions
+        self._others = others
         self._ledger = Ledger(meters, store)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -140,8 +131,7 @@ class Metrics(Collector):
         values: dict[str, Value] = {"mqcd_build_info": {__version__: 1}}
         values |= _of_events(self._meters)
         values |= self._of_areas()
-        if self._store_labels is not None:
-            values["mqcd_store_info"] = {self._store_labels(): 1}
+        values |= {name: ask() for name, ask in self._others.items()}
         quarantined = 0
         if self._engine is not None:
             figures = self._engine()
@@ -149,17 +139,8 @@ class Metrics(Collector):
             values |= _of_engine(figures)
         if (imbalance := self._ledger.imbalance(quarantined)) is not None:
             values["mqcd_ledger_imbalance_recipients"] = imbalance
-        plain = {
-            "mqcd_listener_open_connections": self._listeners,
-            "mqcd_rules": self._rules,
-            "mqcd_paused": self._paused,
-            "mqcd_advice_pieces": self._advice,
-        }
-        values |= {name: ask() for name, ask in plain.items() if ask is not None}
         if self._feeds is not None:
             values |= _of_feeds(self._feeds(), self._clock.now())
-        if self._loop_lag_ms is not None:
-            values["mqcd_loop_lag_seconds"] = self._loop_lag_ms() / 1000
         if self._omissions is not None:
             values |= _of_omissions(self._omissions())
         self._add_labelled(values)

@@ -19,7 +19,7 @@ from mqcd.core.smtp.reply import Reply
 from mqcd.ops.fanout import Fanout
 from mqcd.ops.metrics.breakdown import Breakdown
 from mqcd.ops.metrics.catalogue import CATALOGUE, Kind, table
-from mqcd.ops.metrics.labelled import WORST
+from mqcd.ops.metrics.labelled import WORST, Labelled
 from mqcd.ops.metrics.meters import Meters
 from mqcd.ops.metrics.metrics import CONTENT_TYPE, DeliveryFigures, FeedFigures, Metrics, Omissions
 from tests.contract.mail import ATTEMPT, BODY, Post, bounced, deferred, delivered
@@ -75,6 +75,9 @@ MAIL = Recipient(
 )
 
 
+STORE: Labelled = {("cluster", "yes", "yes", "no"): 1}
+
+
 class Bench:
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -89,15 +92,17 @@ class Bench:
             self.store,
             breakdown=self.breakdown,
             engine=lambda: ENGINE,
-            store_labels=lambda: ("cluster", "yes", "yes", "no"),
             delivery=self._delivery,
-            listeners=lambda: {"mx": 7},
-            advice=lambda: {"suppress": 3, "shape": 1},
-            rules=lambda: {"hold": 2, "suspend": 0},
-            paused=lambda: {"accept": 0, "deliver": 1},
             feeds=lambda: {"crm": FeedFigures(events=7, gaps=1, failing_since=self.clock.now() - 3000)},
-            loop_lag_ms=lambda: 12,
             omissions=lambda: Omissions(log_lines=3, audit_lines=2, events={"refused": 5}),
+            others={
+                "mqcd_store_info": lambda: STORE,
+                "mqcd_listener_open_connections": lambda: {"mx": 7},
+                "mqcd_advice_pieces": lambda: {"suppress": 3, "shape": 1},
+                "mqcd_rules": lambda: {"hold": 2, "suspend": 0},
+                "mqcd_paused": lambda: {"accept": 0, "deliver": 1},
+                "mqcd_loop_lag_seconds": lambda: 0.012,
+            },
         )
         self.metrics.open_ledger()
 
