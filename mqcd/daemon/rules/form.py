@@ -112,15 +112,16 @@ def _until(given: Mapping[str, Any], now: int) -> int:
 
 
 def parse_time(text: str, name: str) -> int:
-    """A time in the form of RFC 3339, ms. Raises DecodeError, which names the field."""
+    """A time in the form of RFC 3339, ms; 1 for all before, as 0 is none. Raises DecodeError, which names the
+    field."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
         raise DecodeError(f"{name}: expected a time such as 2026-01-31T18:00:00Z")
-    since = time.astimezone(UTC) - datetime.fromtimestamp(0, UTC)
-    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+    since = time - datetime.fromtimestamp(0, UTC)
+    return max(since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000, 1)
 
 
 def _rate(given: Mapping[str, Any]) -> tuple[int, int] | None:

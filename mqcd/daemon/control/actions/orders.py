@@ -169,7 +169,7 @@ def completed(order: Order, *, by: str, now: int, grace_ms: int) -> Order:
     """With what the asker left to the server; `grace_ms`: how long what is removed can be restored."""
     batch, action = order.batch, order.batch.action
     at = batch.at or now
-    times = {**dict.fromkeys(ENDS, at + grace_ms), Action.RETRY: at}
+    times = {**dict.fromkeys(ENDS, min(at + grace_ms, LATEST_MS)), Action.RETRY: at}
     name, report = batch.id or name_of(action, at), batch.report and action in ENDS
     until = times.get(action, batch.until)
     return replace(order, batch=replace(batch, id=name, at=at, by=by, until=until, report=report))

@@ -33,6 +33,18 @@ def test_a_span_counts_from_now() -> None:
 
 
 @pytest.mark.parametrize(
+    ("until", "is_over"),
+    [
+        ("9999-12-31T23:59:59-01:00", False),
+        ("0001-01-01T00:00:00+01:00", True),
+        ("1970-01-01T00:00:00Z", True),
+    ],
+)
+def test_an_end_far_away_is_still_one(until: str, is_over: bool) -> None:
+    assert parse_rule({**ASKED, "until": until}, NOW).ended(NOW) is is_over
+
+
+@pytest.mark.parametrize(
     ("fields", "named"),
     [
         ({"where": ""}, "where: column 1"),

@@ -21,12 +21,14 @@ from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Action, Area, Batch
 from mqcd.core.ports import Picked
+from mqcd.core.queueing.amendment import LATEST_MS
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import parse_where
+from mqcd.core.units import HOUR
 from mqcd.daemon.control.actions.applying import purge
 from mqcd.daemon.control.actions.batches import Batches
-from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, parse_order, record
+from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, completed, parse_order, record
 from mqcd.daemon.control.api.binding import answering
 from mqcd.daemon.control.resolving import Resolved
 from mqcd.deliver.standing import Standing
@@ -491,6 +493,13 @@ def test_any_fields_are_refused_in_words(octets: bytes) -> None:
 def test_an_order_comes_back() -> None:
     batch = Batch(id="hold-1", action=Action.HOLD, at=5, by="uid:1", reason="why", until=7, report=True)
     order = Order(batch=batch, selection=Selection(domain="x.example", limit=3))
+    assert parse_order(order.fields()) == order
+
+
+@pytest.mark.parametrize("action", [Action.REMOVE, Action.BOUNCE, Action.RETRY])
+def test_the_latest_order_comes_back(action: Action) -> None:
+    batch = Batch(id="x", action=action, at=LATEST_MS, by="uid:1")
+    order = completed(Order(batch=batch, selection=Selection()), by="uid:1", now=5, grace_ms=HOUR)
     assert parse_order(order.fields()) == order
 
 
