@@ -8,19 +8,27 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from mqcd.page import api, ui
+from mqcd.page import ui
 from mqcd.page.access.gate import STATIC, Gate
+from mqcd.page.api.calls import DESCRIPTION, Calls
+from mqcd.page.api.proxy import Proxy
 from mqcd.page.bounds import API, Bounds, refusal
 from mqcd.page.parts import Parts
 
 
 def make_app(parts: Parts) -> Starlette:
     """From these parts; nothing is asked or opened yet."""
-    calls = api.Calls(parts.client, parts.clock)
+    calls = Calls(parts.client, parts.clock)
+    proxy = Proxy(parts.client, calls, parts.ended)
+
+    async def describe(_: Request) -> Response:
+        return JSONResponse(await calls.document())
+
     app = Starlette(
-        routes=[*api.routes(parts, calls), *ui.routes()],
+        routes=[Route(DESCRIPTION, describe), Route(f"{API}{{rest:path}}", proxy), *ui.routes()],
         middleware=[
             Middleware(Bounds, hosts=parts.terms.hosts),
             Middleware(Gate, access=parts.access, role_of=calls.role_of),

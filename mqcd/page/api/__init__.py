@@ -2,8 +2,3 @@
 
 `calls` says which calls are offered, and to whom; `proxy` passes them on.
 """
-
-from mqcd.page.api.calls import Calls
-from mqcd.page.api.routes import routes
-
-__all__ = ["Calls", "routes"]
