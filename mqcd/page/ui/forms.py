@@ -9,10 +9,12 @@ from urllib.parse import parse_qs, urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from mqcd.page.bounds import read_body
+from mqcd.page.bounds import Refused, read_body
 
 MOST_OCTETS = 256 << 10
 """Of a form."""
+_MOST_FIELDS = 5000
+"""Of a form or an address."""
 
 
 class Form:
@@ -36,12 +38,15 @@ async def posted(request: Request, most: int = MOST_OCTETS) -> Form:
 
 
 def asked(request: Request) -> Form:
-    """What stands in the address."""
+    """What stands in the address. Raises Refused."""
     return _read(request.url.query)
 
 
 def _read(text: str) -> Form:
-    return Form(parse_qs(text, keep_blank_values=True, max_num_fields=5000))
+    try:
+        return Form(parse_qs(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"more than {_MOST_FIELDS} fields") from None
 
 
 def link(path: str, values: Mapping[str, str]) -> str:

@@ -24,6 +24,8 @@ ACTIONS: Mapping[str, str] = {
 """What a rule may do."""
 _TEXTS = ("action", "where", "name", "reason", "for", "rate")
 _BACK = ("/rules", "/destinations")
+_MOST_DIGITS = 16
+"""Of a number; Python may refuse to read a longer one."""
 
 
 async def _page(request: Request) -> Response:
@@ -80,7 +82,8 @@ def _fields(form: Form) -> dict[str, Any]:
     """The rule that a form describes, as the server takes it: wrong values are for it to name."""
     fields: dict[str, Any] = {name: form.get(name) for name in _TEXTS if form.get(name)}
     if connections := form.get("connections"):
-        fields["connections"] = int(connections) if connections.isdecimal() else connections
+        number = connections.isdecimal() and len(connections) < _MOST_DIGITS
+        fields["connections"] = int(connections) if number else connections
     if form.get("action") == "bounce":
         fields["report"] = form.get("report") == "Y"
     return fields

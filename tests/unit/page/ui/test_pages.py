@@ -35,6 +35,18 @@ async def test_an_address_that_names_nothing_has_a_way_back(open_site: Site) -> 
     assert static.text == "Not Found\n"
 
 
+async def test_what_no_form_has_is_refused(open_site: Site) -> None:
+    """More fields, and more digits, than Python reads."""
+    open_site.control.answers["/v1/rules"] = refusal(400, "connections: expected a number")
+    async with open_site.client() as client:
+        many = await client.get("/queue?" + "&".join(["a"] * 5001))
+        long = await client.post(
+            "/rules", data={"action": "slow", "connections": "9" * 5000, "csrf": await csrf(client)}
+        )
+    assert (many.status_code, many.text) == (400, "more than 5000 fields\n")
+    assert long.status_code == 400
+
+
 async def test_destinations_are_sorted_as_asked(open_site: Site) -> None:
     rows = [destination("b.test", waiting=1, suspended=False), destination("a.test", waiting=9)]
     open_site.control.answers["/v1/destinations"] = said(rows)
