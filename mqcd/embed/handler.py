@@ -42,6 +42,7 @@ from mqcd.core.smtp.reply import Refused
 from mqcd.embed.queue import Queue
 from mqcd.embed.wishes import SmtpRelay
 from mqcd.net.clock import SystemClock
+from mqcd.submit.checks.listed import NetworkList
 from mqcd.submit.esmtp.transaction import MAX_ENVELOPE
 from mqcd.submit.message.body import HopCounter
 from mqcd.submit.message.received import clean_helo, date_text, protocol, received_header
@@ -90,7 +91,7 @@ class QueueHandler:
             else load(Path(config), var=var, hostname=name).settings
         )
         self._policy = RelayPolicy(
-            networks=(*LOOPBACK, *map(ipaddress.ip_network, clients)),
+            networks=NetworkList([*LOOPBACK, *map(ipaddress.ip_network, clients)]),
             domains=frozenset(map(normal_domain, domains)),
             own_domain=own_domain(name),
         )

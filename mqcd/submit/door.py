@@ -37,6 +37,7 @@ from mqcd.core.smtp.tracing import Traces
 from mqcd.net.listening import Acceptor, Take, bind, give_protocol
 from mqcd.net.securing.server import ListenerTls
 from mqcd.net.waits import in_time
+from mqcd.submit.checks.listed import NetworkList
 from mqcd.submit.esmtp.caller import STRANGER, Caller
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.message.received import DateCache
@@ -47,7 +48,7 @@ from mqcd.submit.policy.load import Load
 from mqcd.submit.policy.quotas import SessionPlaces
 from mqcd.submit.policy.rulemaking import Rulemaking
 from mqcd.submit.policy.rules import CLIENT_LISTED, Suppressed
-from mqcd.submit.session.connections import Unnamed, client_address, is_proxy, named_client
+from mqcd.submit.session.connections import Unnamed, client_address, named_client
 from mqcd.submit.session.desk import Desk, HeldMail
 from mqcd.submit.session.intake import Intake
 from mqcd.submit.session.session import Session
@@ -112,6 +113,7 @@ class Door:
         self.intake = self._make_intake(store, inline_max, desk, zones)
         self._capacity = capacity or Capacity(sys.maxsize)
         self._passing = passing
+        self.proxies = NetworkList(settings.proxies)
         self._acceptor: Acceptor | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self._introductions: set[asyncio.Task[None]] = set()
@@ -305,7 +307,7 @@ class Door:
     def admit(self, connection: socket.socket, peer: object, caller: Caller = STRANGER) -> None:
         """Greet a client, or refuse it; of a proxy once it has named its client."""
         client = client_address(peer)
-        if is_proxy(client, self.settings.proxies):
+        if self.proxies.has(client):
             introduction = self._begin(self._introduce(connection, client))
             self._introductions.add(introduction)
             introduction.add_done_callback(self._introductions.discard)

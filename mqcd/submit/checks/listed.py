@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 
 from mqcd.core.address import normal_domain, split_address
 from mqcd.core.errors import ConfigError
+from mqcd.submit.networks import ip_address
 
 MOST_REMARKS = 20
 """Wrong lines of one file that are named."""
 _NULL = "<>"
 _SENDER = re.compile(r"(?:[^\s<>@,;:|]{1,64}@|\.)?[^\s<>@,;:|/.][^\s<>@,;:|/]{0,252}")
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -76,9 +76,8 @@ class NetworkList:
         """Whether the client with this IP address is in one; False for no address."""
         if not self._by_length:
             return False
-        try:
-            address = ipaddress.ip_address(client)
-        except ValueError:
+        address = ip_address(client)
+        if address is None:
             return False
         number = int(address)
         return any(

@@ -1,7 +1,7 @@
 """Names that clients give, checked by their form, and what DNS has to be asked about them. Pure.
 
-`helo` and `domain` return a reply that refuses the name, or the questions to DNS on which it depends; none
-= the name is good. The form is that of RFC 5321, 4.1.2 and 4.1.3, but for underscores, which machines have in
+`check` returns a reply that refuses the name, or the questions to DNS on which it depends; none = the name
+is good. The form is that of RFC 5321, 4.1.2 and 4.1.3, but for underscores, which machines have in
 their names. A name of digits alone behind its last dot is an address without brackets, and no name.
 
 Settings read: validate_helo, validate_sender, validate_recip.
@@ -82,20 +82,24 @@ class NameRules:
     direction: Direction = Direction.FORWARD
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Replies:
-    """The replies to names in HELO, to the domains of senders, or of recipients."""
+    """What is asked of names in HELO, of the domains of senders, or of recipients, and the refusals."""
 
     reason: Reason
+    want: Want
     form: Reply
+    """It is no name."""
+    short: Reply
+    """It is not as full as the rules ask."""
     missing: Reply
     failed: Reply
 
 
-HELO = Replies(reason=Reason.HELO, form=HELO_FORM, missing=HELO_MISSING, failed=HELO_FAILED)
-SENDER = Replies(reason=Reason.SENDER, form=SENDER_FORM, missing=SENDER_MISSING, failed=SENDER_FAILED)
+HELO = Replies(Reason.HELO, Want.HOST, HELO_FORM, HELO_DOTTED, HELO_MISSING, HELO_FAILED)
+SENDER = Replies(Reason.SENDER, Want.MAIL, SENDER_FORM, SENDER_FORM, SENDER_MISSING, SENDER_FAILED)
 RECIPIENT = Replies(
-    reason=Reason.RECIPIENT, form=RECIPIENT_FORM, missing=RECIPIENT_MISSING, failed=RECIPIENT_FAILED
+    Reason.RECIPIENT, Want.MAIL, RECIPIENT_FORM, RECIPIENT_FORM, RECIPIENT_MISSING, RECIPIENT_FAILED
 )
 
 Verdict = Reply | Sequence[Lookup]
@@ -109,37 +113,25 @@ def name_rules(settings: PeerSettings, kind: str) -> NameRules:
     return NameRules(checked=getattr(settings, stem), **given)
 
 
-def helo(rules: NameRules, name: str, client: str) -> Verdict:
-    """A name in HELO or EHLO of the client with this IP address."""
-    if not rules.checked:
-        return ()
-    form = _form(name)
-    if form is None:
-        return HELO_FORM
-    literal = name.startswith("[")
-    if _is_short(rules, name, literal):
-        return HELO_DOTTED
-    if rules.syntaxonly:
-        return ()
-    return _questions(rules, "" if literal else form, Want.HOST, HELO, client)
-
-
-def domain(rules: NameRules, name: str, say: Replies, client: str) -> Verdict:
-    """The domain of an address, "" = it has none, from the client with this IP address."""
-    if not rules.checked or not name:
+def check(rules: NameRules, name: str, say: Replies, client: str) -> Verdict:
+    """A name in HELO or EHLO, or the domain of an address, "" = it has none; from the client with this IP
+    address."""
+    if not name:
         return ()
     form, literal = _form(name), name.startswith("[")
-    if form is None or _is_short(rules, name, literal):
+    if form is None:
         return say.form
+    if _is_short(rules, name, literal):
+        return say.short
     if rules.syntaxonly:
         return ()
-    return _questions(rules, "" if literal else form, Want.MAIL, say, client)
+    return _questions(rules, "" if literal else form, say, client)
 
 
-def _questions(rules: NameRules, name: str, want: Want, say: Replies, client: str) -> Sequence[Lookup]:
+def _questions(rules: NameRules, name: str, say: Replies, client: str) -> Sequence[Lookup]:
     """What DNS is asked about a name, "" = nothing, and about the client that gives it."""
     asked = (
-        (rules.direction is not Direction.REVERSE, want, name, say.missing, say.failed),
+        (rules.direction is not Direction.REVERSE, say.want, name, say.missing, say.failed),
         (rules.direction is not Direction.FORWARD, Want.CLIENT, client, CLIENT_MISSING, CLIENT_FAILED),
     )
     return [

@@ -144,10 +144,6 @@ class Quotas:
         for name, ns in self._costs(parties, amounts):
             self._used.give_back(name, ns)
 
-    def leave(self, held: Places) -> None:
-        """A session has ended."""
-        self._places.leave(held)
-
     def _short(self, parties: Parties, amounts: Mapping[str, int]) -> Refused | None:
         now = self._now() * _NS
         for quota, name in self._that_count(parties):

@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mqcd.config.settings import HostPattern, Network, ServerSettings
+from mqcd.config.settings import HostPattern, ServerSettings
 from mqcd.core.address import domain_of, normal_domain, split_address
 from mqcd.core.smtp.reply import Reply
-from mqcd.submit.networks import ip_address, networks_of
+from mqcd.submit.checks.listed import NetworkList
+from mqcd.submit.networks import networks_of
 
-_MOST_KNOWN = 1024
 RELAY_DENIED = Reply(code=554, status="5.7.1", text="Relay access denied")
 RELAY_UNCERTAIN = Reply(code=451, status="4.4.3", text="Relay rules are not known yet, try again later")
 
@@ -35,7 +35,7 @@ RELAY_UNCERTAIN = Reply(code=451, status="4.4.3", text="Relay rules are not know
 class RelayPolicy:
     """Clients that may send anywhere, and domains that all clients may send to."""
 
-    networks: Sequence[Network] = ()
+    networks: NetworkList = field(default_factory=NetworkList)
     """Clients inside may send anywhere."""
     domains: frozenset[str] = frozenset()
     """Anybody may send here; in comparable form."""
@@ -43,19 +43,10 @@ class RelayPolicy:
     """What completes a bare postmaster."""
     uncertain: bool = False
     """Some client that may send anywhere is not known yet."""
-    _known: dict[str, bool] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """Clients that were looked up in the networks."""
 
     def trusts(self, client: str) -> bool:
         """Whether the client with this IP address may send to any domain. False for no address."""
-        known = self._known.get(client)
-        if known is None:
-            address = ip_address(client)
-            known = address is not None and any(address in network for network in self.networks)
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[client] = known
-        return known
+        return self.networks.has(client)
 
     def refusal(self, recipient: str, trusted: bool) -> Reply | None:
         """The reply that refuses `recipient`, a checked address or "postmaster"; None to take it."""
@@ -89,7 +80,7 @@ def relay_policy(settings: ServerSettings, resolved: Mapping[str, Sequence[str]]
     `localhost` is loopback without asking (RFC 6761).
     """
     return RelayPolicy(
-        networks=networks_of(settings.relay_clients, resolved),
+        networks=NetworkList(networks_of(settings.relay_clients, resolved)),
         domains=frozenset(normal_domain(domain) for domain in settings.relay_domains),
         own_domain=own_domain(settings.announcehost),
         uncertain=any(name not in resolved for name in host_names(settings.relay_clients)),

@@ -163,19 +163,19 @@ class Rules:
         """Whether a name in HELO is good: what refuses it, or what DNS has to be asked first."""
         if not self._helo.checked or self.policy.trusts(client):
             return ()
-        return names.helo(self._helo, name, client)
+        return names.check(self._helo, name, names.HELO, client)
 
     def check_sender(self, sender: str, client: str) -> Verdict:
         """The same for a reverse-path; `client` is "" of one that needs no name in DNS."""
         if not self._sender.checked:
             return ()
-        return names.domain(self._sender, split_address(sender)[1], names.SENDER, client)
+        return names.check(self._sender, split_address(sender)[1], names.SENDER, client)
 
     def check_recipient(self, recipient: str, client: str) -> Verdict:
         """The same for a recipient; the domains of relay_domains need no DNS at all."""
         if not self._recipient.checked or domain_of(recipient) in self.policy.domains:
             return ()
-        return names.domain(self._recipient, split_address(recipient)[1], names.RECIPIENT, client)
+        return names.check(self._recipient, split_address(recipient)[1], names.RECIPIENT, client)
 
     def recipient_denied(
         self, path: str, recipient: str, *, utf8: bool, may_relay: bool

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
-from collections.abc import Sequence
 
-from mqcd.config.settings import Network
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.ports import Clock
 from mqcd.net.proxy_header import read_header
@@ -22,17 +19,6 @@ PROXY_MS = 10_000
 
 class Unnamed(MqcdError):
     """A proxy has not named its client."""
-
-
-def is_proxy(address: str, proxies: Sequence[Network]) -> bool:
-    """Whether it is in one of these networks."""
-    if not proxies:
-        return False
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return any(found in each for each in proxies)
 
 
 async def named_client(connection: socket.socket, clock: Clock) -> str:

@@ -209,7 +209,7 @@ class Conversation:
         first = self.waits[0] if self.waits else None
         if not isinstance(first, Question):
             return None
-        self.waits = self.waits[1:]
+        self.next_wait()
         return first
 
     def _wait(self, *waits: Wait) -> None:

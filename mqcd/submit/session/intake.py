@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
-from mqcd.core.model import Envelope, Key, Recipient, Submission
+from mqcd.core.model import Envelope, Key, Submission
 from mqcd.core.ports import Clock, MailTaker
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.marks import Marks, marks_of
@@ -198,20 +198,18 @@ async def _commit(intake: Intake, dialogue: Dialogue, submission: Submission) ->
     """
     if dialogue.caller.claim is not None:
         await dialogue.caller.claim(submission.envelope.spid)
-    if not isinstance(submission.content, bytes):
-        # The client has still to send most of it: how long that takes says nothing about us.
-        return _taken(submission, await intake.store.enqueue(submission))
-    intake.load.begin(dialogue)
+    # Of a large one the client has still to send most: how long that takes says nothing about us.
+    whole = isinstance(submission.content, bytes)
+    if whole:
+        intake.load.begin(dialogue)
     try:
-        return _taken(submission, await intake.store.enqueue(submission))
+        recipients = await intake.store.enqueue(submission)
     finally:
-        intake.load.end(dialogue)
-
-
-def _taken(submission: Submission, recipients: Sequence[Recipient]) -> int:
-    spid, envelope = recipients[0].spid, submission.envelope
-    if spid != envelope.spid:
-        log.info("repeat of message %s", format_spid(spid), extra={"session": envelope.session})
+        if whole:
+            intake.load.end(dialogue)
+    spid = recipients[0].spid
+    if spid != submission.envelope.spid:
+        log.info("repeat of message %s", format_spid(spid), extra={"session": dialogue.session})
     return spid
 
 

@@ -9,7 +9,7 @@ Settings read: submission.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 
 from mqcd.core.clients import client_network
 from mqcd.core.model import Key
@@ -38,7 +38,8 @@ def of_whole(dialogue: Dialogue, content: bytes) -> tuple[Key | None, bytes]:
         text = given.key
     if not text:
         return None, content
-    others = _others(given.smtputf8, given.holdfor, given.holduntil, given.priority)
+    # As they were given with MAIL: a time that is counted from now on differs at each use.
+    others = f"{given.smtputf8} {given.holdfor} {given.holduntil} {given.priority}"
     parameters = (given.body, given.dsn, others, *transaction.recipient_dsn)
     key = key_of(_owner(dialogue), text, transaction.sender, transaction.recipients, content, parameters)
     return key, rest
@@ -61,9 +62,3 @@ def _owner(dialogue: Dialogue) -> str:
     if dialogue.caller.user:
         return f"local:{dialogue.caller.user}"
     return f"net:{client_network(dialogue.client)}"
-
-
-@lru_cache(maxsize=64)
-def _others(smtputf8: bool, holdfor: int, holduntil: int, priority: int) -> str:
-    """As they were given with MAIL: a time that is counted from now on differs at each use."""
-    return f"{smtputf8} {holdfor} {holduntil} {priority}"

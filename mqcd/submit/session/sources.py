@@ -71,12 +71,3 @@ class Chunked:
 
 
 Source = Dotted | Chunked
-
-
-def source_of(
-    wire: Wire, first: Chunk | None, next_chunk: Callable[[], Awaitable[Chunk]], *, normalize: bool
-) -> Source:
-    """The content behind BDAT, whose chunk is `first`, or behind DATA."""
-    if first is None:
-        return Dotted(wire, normalize=normalize)
-    return Chunked(wire, first, next_chunk, normalize=normalize)

@@ -45,7 +45,7 @@ from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter
 from mqcd.submit.session.intake import Intake, take_message
 from mqcd.submit.session.link_states import OVER, Link
-from mqcd.submit.session.sources import Abandoned, source_of
+from mqcd.submit.session.sources import Abandoned, Chunked, Dotted, Source
 from mqcd.submit.session.wire import BadLine, Wire
 from mqcd.submit.session.work import Work
 
@@ -130,7 +130,9 @@ async def content(session: Served) -> None:
     dialogue, filtering = session.dialogue, session.filter
     session.deadlines.begin_message()
     normalize = dialogue.rules.settings.bare_newline is BareNewline.NORMALIZE
-    source = source_of(session.wire, dialogue.chunk, partial(_next_chunk, session), normalize=normalize)
+    source: Source = Dotted(session.wire, normalize=normalize)
+    if dialogue.chunk is not None:
+        source = Chunked(session.wire, dialogue.chunk, partial(_next_chunk, session), normalize=normalize)
     # What LMTP's client waits for (RFC 2033, 4.2): one message has one outcome for all its recipients.
     replies_due = dialogue.begun.accepted if dialogue.rules.lmtp else 1
     try:

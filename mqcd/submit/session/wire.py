@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Protocol
 
 from mqcd.core.errors import ConnectFailed, DecodeError, MqcdError
 from mqcd.core.smtp.reply import Reply
@@ -40,16 +39,6 @@ class Interrupted(MqcdError):
         self.reply = reply
 
 
-class Pausable(Protocol):
-    """The part of a transport that back-pressure uses."""
-
-    def pause_reading(self) -> None:
-        """Pause reading from the socket."""
-
-    def resume_reading(self) -> None:
-        """Take again."""
-
-
 class Wire:
     """The unread octets of one connection. One reader at a time."""
 
@@ -72,7 +61,7 @@ class Wire:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        transport: Pausable,
+        transport: asyncio.ReadTransport,
         deadlines: Deadlines,
         *,
         bare_lf: bool = False,

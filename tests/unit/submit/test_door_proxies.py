@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from mqcd.config.settings import ListenerSslSettings
 from mqcd.net.securing.server import ServerTlsTerms
+from mqcd.submit.checks.listed import NetworkList
 from tests.fakes.certificates import Authority
 from tests.fakes.clock import FakeClock
 from tests.unit.submit.support import LOOPBACK, House, open_house, server, visit
@@ -25,7 +25,7 @@ LOCAL = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00"
 def behind(house: House, *networks: str) -> House:
     """The house behind proxies of these networks; none = this machine."""
     found = tuple(map(ipaddress.ip_network, networks)) or (LOOPBACK,)
-    house.door.settings = replace(house.door.settings, proxies=found)
+    house.door.proxies = NetworkList(found)
     return house
 
 

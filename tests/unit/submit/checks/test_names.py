@@ -20,7 +20,7 @@ def asked(verdict: names.Verdict) -> list[tuple[Want, str]]:
 
 
 def helo(name: str, **rules: Any) -> names.Verdict:
-    return names.helo(NameRules(checked=True, **rules), name, CLIENT)
+    return names.check(NameRules(checked=True, **rules), name, names.HELO, CLIENT)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,6 @@ def test_good_names_in_helo(name: str) -> None:
 )
 def test_bad_names_in_helo(name: str) -> None:
     assert helo(name) == names.HELO_FORM
-    assert names.helo(NameRules(), name, CLIENT) == ()
 
 
 @pytest.mark.parametrize(
@@ -97,8 +96,8 @@ def test_directions(direction: Direction, expected: list[tuple[Want, str]]) -> N
 )
 def test_directions_of_domains(direction: Direction, expected: list[tuple[Want, str]]) -> None:
     rules = NameRules(checked=True, direction=direction)
-    assert asked(names.domain(rules, "example.org", SENDER, CLIENT)) == expected
-    assert asked(names.domain(rules, "example.org", SENDER, "")) == expected[:1] * (
+    assert asked(names.check(rules, "example.org", SENDER, CLIENT)) == expected
+    assert asked(names.check(rules, "example.org", SENDER, "")) == expected[:1] * (
         direction is not Direction.REVERSE
     )
 
@@ -119,12 +118,12 @@ def test_an_address_literal_is_only_looked_up_in_reverse() -> None:
     ],
 )
 def test_domains_without_dns(name: str, rules: dict[str, Any], verdict: names.Verdict) -> None:
-    assert names.domain(NameRules(checked=True, **rules), name, SENDER, CLIENT) == verdict
+    assert names.check(NameRules(checked=True, **rules), name, SENDER, CLIENT) == verdict
 
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_a_domain_is_asked_for_as_a_label(allowed: bool) -> None:
-    verdict = names.domain(NameRules(checked=True, allowtimeout=allowed), "Bücher.example", RECIPIENT, CLIENT)
+    verdict = names.check(NameRules(checked=True, allowtimeout=allowed), "Bücher.example", RECIPIENT, CLIENT)
     assert verdict == [
         Lookup(
             want=Want.MAIL,

@@ -149,24 +149,24 @@ def test_processes_count_together() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_sessions_count_from_their_first_message(shared: bool) -> None:
-    meter = Meter(quota(QuotaBy.USER, sessions=2))
-    if shared:
-        tokens = SharedTokens(make_tokens(), 2, meter.clock.monotonic)
-        made = ServerSettings(quotas=(quota(QuotaBy.USER, sessions=2),))
-        meter.quotas = Quotas(made, "smtp", UsedRates(make()), SessionPlaces(tokens), meter.clock.monotonic)
+    clock = FakeClock()
+    tokens = SharedTokens(make_tokens(), 2, clock.monotonic) if shared else None
+    made = ServerSettings(quotas=(quota(QuotaBy.USER, sessions=2),))
+    places = SessionPlaces(tokens)
+    quotas = Quotas(made, "smtp", UsedRates(make()), places, clock.monotonic)
     first: dict[str, int] = {}
     second: dict[str, int] = {}
     third: dict[str, int] = {}
     ann = of(user="ann")
-    assert meter.quotas.begin(ann, first) is None
-    assert meter.quotas.begin(ann, first) is None
-    assert meter.quotas.begin(ann, second) is None
-    refused = meter.quotas.begin(ann, third)
+    assert quotas.begin(ann, first) is None
+    assert quotas.begin(ann, first) is None
+    assert quotas.begin(ann, second) is None
+    refused = quotas.begin(ann, third)
     assert refused is not None
     assert refused[0] is Reason.SESSIONS
-    assert meter.quotas.begin(of(user="bob"), third) is None
-    meter.quotas.leave(first)
-    assert meter.quotas.begin(ann, third) is None
+    assert quotas.begin(of(user="bob"), third) is None
+    places.leave(first)
+    assert quotas.begin(ann, third) is None
 
 
 @pytest.mark.parametrize(

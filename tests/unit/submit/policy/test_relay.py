@@ -10,11 +10,12 @@ import pytest
 
 from mqcd.config.settings import HostPattern, ServerSettings
 from mqcd.core.address import parse_path
+from mqcd.submit.checks.listed import NetworkList
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.policy.relay import RELAY_DENIED, RelayPolicy, host_names, own_domain, relay_policy
 
 POLICY = RelayPolicy(
-    networks=(ipaddress.ip_network("192.0.2.0/24"), ipaddress.ip_network("2001:db8::/32")),
+    networks=NetworkList([ipaddress.ip_network("192.0.2.0/24"), ipaddress.ip_network("2001:db8::/32")]),
     domains=frozenset({"example.com", "xn--bcher-kva.example"}),
     own_domain="example.org",
 )

@@ -15,7 +15,7 @@ from mqcd.submit.session.wire import HIGH_WATER, MAX_LINE, BadLine, Interrupted,
 from tests.fakes.clock import FakeClock
 
 
-class Tap:
+class Tap(asyncio.ReadTransport):
     """A transport that can be paused."""
 
     paused = False
