@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
-from mqcd.core.errors import ContentUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 
 
 def cut(content: bytes, octets: int) -> list[bytes]:
     """Chunks of `octets`, the last of what is left; at least one, since content may have no octets."""
     return [content[at : at + octets] for at in range(0, len(content), octets)] or [b""]
+
+
+async def cut_anew(chunks: AsyncIterator[bytes], octets: int) -> AsyncIterator[bytes]:
+    """What comes in chunks of any size, in chunks as `cut` makes them."""
+    rest = b""
+    async for chunk in chunks:
+        *whole, rest = cut(rest + chunk, octets)
+        for piece in whole:
+            yield piece
+    yield rest
 
 
 class ChunkedContent:
@@ -20,15 +31,15 @@ class ChunkedContent:
         name: str,
         size: int,
         octets: int,
-        chunk: Callable[[int], Awaitable[bytes]],
+        chunk: Callable[[int], Awaitable[Any]],
         release: Callable[[], None] = lambda: None,
     ) -> None:
-        """`name`: for errors; `octets`: of a chunk. `chunk` reads one by its number, and raises
-        ContentUnavailable; `release` is called once, by `close`."""
+        """`name`: for errors; `octets`: of a chunk. `chunk` reads one by its number, none or b"" where it is
+        gone, and raises StoreUnavailable; `release` is called once, by `close`."""
         self._name = name
         self.size = size
         self._octets = octets
-        self._read_chunk: Callable[[int], Awaitable[bytes]] | None = chunk
+        self._read_chunk: Callable[[int], Awaitable[Any]] | None = chunk
         self._release = release
         self._at = 0
         self._chunk = b""
@@ -41,7 +52,10 @@ class ChunkedContent:
             return b""
         number, offset = divmod(self._at, self._octets)
         if not offset or not self._chunk:
-            self._chunk = await self._read_chunk(number)
+            try:
+                self._chunk = await self._read_chunk(number) or b""
+            except StoreUnavailable as error:
+                raise ContentUnavailable(str(error)) from error
         data = self._chunk[offset : offset + octets]
         if not data:
             raise ContentUnavailable(f"{self._name}: its content is cut off")

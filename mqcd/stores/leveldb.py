@@ -22,13 +22,15 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+import plyvel  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
 from mqcd.core.content import MemoryContent
-from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid, parse_spid, time_of
 from mqcd.disk.durable import Disk
 from mqcd.stores.backend import Change, Exclusive, Marks, Promises, Stored, StoreFull, Write
-from mqcd.stores.chunked import ChunkedContent, cut
+from mqcd.stores.chunked import ChunkedContent, cut, cut_anew
 from mqcd.stores.file_contents import Threads
 
 CHUNK = 1 << 16
@@ -59,11 +61,6 @@ class LeveldbStore(Exclusive):
     promises = Promises(synced=True, atomic=True, shared=False)
 
     def __init__(self, rootpath: Path) -> None:
-        try:
-            import plyvel  # type: ignore[import-not-found, import-untyped, unused-ignore]
-        except ImportError as error:
-            raise ConfigError("the store leveldb needs its library: pip install 'mqcd[leveldb]'") from error
-        self._plyvel = plyvel
         self._path = rootpath
         self._db: Any = None
         self._threads = Threads(1, "mqcd-leveldb")
@@ -76,9 +73,9 @@ class LeveldbStore(Exclusive):
             raise StoreUnavailable("the store leveldb is not open")
         try:
             return await self._threads.run(work, *arguments)
-        except self._plyvel.CorruptionError as error:
+        except plyvel.CorruptionError as error:
             raise StoreDamaged(f"{self._path}: {error}") from error
-        except self._plyvel.Error as error:
+        except plyvel.Error as error:
             full = os.strerror(errno.ENOSPC) in str(error)
             raise (StoreFull if full else StoreUnavailable)(f"{self._path}: {error}") from error
 
@@ -96,10 +93,10 @@ class LeveldbStore(Exclusive):
     def _open(self) -> Marks:
         Disk().mkdir(self._path)
         try:
-            self._db = self._plyvel.DB(str(self._path), create_if_missing=True)
-        except self._plyvel.CorruptionError as error:
+            self._db = plyvel.DB(str(self._path), create_if_missing=True)
+        except plyvel.CorruptionError as error:
             raise StoreDamaged(f"{self._path}: {error}") from error
-        except self._plyvel.Error as error:
+        except plyvel.Error as error:
             if "lock" in str(error).lower():
                 raise StoreBusy(f"{self._path} belongs to another process") from error
             raise StoreUnavailable(f"{self._path}: {error}") from error
@@ -186,15 +183,11 @@ class LeveldbStore(Exclusive):
 
     async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
         """Chunks of a message that comes later. The batch that brings it syncs them, too."""
-        size, number, rest = 0, 0, b""
+        size, number = 0, 0
         try:
-            async for chunk in chunks:
-                size += len(chunk)
-                *whole, rest = cut(rest + chunk, CHUNK)
-                for piece in whole:
-                    await self._run(self._db.put, _chunk(spid, number), piece)
-                    number += 1
-            await self._run(self._db.put, _chunk(spid, number), rest)
+            async for piece in cut_anew(chunks, CHUNK):
+                await self._run(self._db.put, _chunk(spid, number), piece)
+                size, number = size + len(piece), number + 1
         except BaseException:
             await self.unstage(spid)
             raise
@@ -222,19 +215,11 @@ class LeveldbStore(Exclusive):
         if not lengths:
             raise ContentUnavailable(f"no content of message {format_spid(spid)}")
         if len(lengths) > _AT_ONCE:
-            name, read = f"message {format_spid(spid)}", partial(self._read, snapshot, spid)
+            name, read = f"message {format_spid(spid)}", partial(self._run, _read_chunk, snapshot, spid)
             return ChunkedContent(name, sum(lengths), CHUNK, read, snapshot.close)
         whole = b"".join([_read_chunk(snapshot, spid, number) for number in range(len(lengths))])
         snapshot.close()
         return MemoryContent(whole)
-
-    async def _read(self, snapshot: Any, spid: int, number: int) -> bytes:
-        """A chunk of an open handle. Raises ContentUnavailable."""
-        try:
-            found: bytes = await self._run(_read_chunk, snapshot, spid, number)
-        except StoreUnavailable as error:
-            raise ContentUnavailable(str(error)) from error
-        return found
 
 
 def _read_chunk(snapshot: Any, spid: int, number: int) -> bytes:

@@ -21,12 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]
+
 from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid
 from mqcd.stores.backend import Change, Marks, Promises, Stored, StoreFull, Write
-from mqcd.stores.chunked import ChunkedContent, cut
+from mqcd.stores.chunked import ChunkedContent, cut, cut_anew
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ _AT_ONCE = 4
 """Content of so many chunks is read as one; longer ones stay for a while after their end, to be read on."""
 _CONNECTIONS = 4
 _TIMEOUT_S = 30.0
+_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 _VERSION = 1
 """Of the tables; `_TABLES` says it too."""
 
@@ -124,14 +127,8 @@ class PostgresStore:
         lease_ms: int = 60_000,
         password_file: Path | None = None,
     ) -> None:
-        try:
-            import asyncpg  # type: ignore[import-untyped]
-        except ImportError as error:
-            raise ConfigError("the store postgres needs its client: pip install 'mqcd[postgres]'") from error
         if not schema.isidentifier() or not schema.isascii():
             raise ConfigError(f"schema {schema!r} is no plain name")
-        self._full = asyncpg.DiskFullError
-        self._errors = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
         self._url = url
         self._schema = schema
         self.lease_ms = lease_ms
@@ -154,14 +151,12 @@ class PostgresStore:
         try:
             async with self._pool.acquire(timeout=_TIMEOUT_S) as connection, connection.transaction():
                 yield connection
-        except self._errors as error:
-            failure = StoreFull if isinstance(error, self._full) else StoreUnavailable
+        except _ERRORS as error:
+            failure = StoreFull if isinstance(error, asyncpg.DiskFullError) else StoreUnavailable
             raise failure(f"postgres: {error or type(error).__name__}") from error
 
     async def open(self) -> Marks:
         """Make what is missing, and begin a session. Raises StoreBusy when 256 nodes use the store."""
-        import asyncpg
-
         password = self._password_file.read_text().strip() if self._password_file is not None else None
         try:
             self._pool = await asyncpg.create_pool(
@@ -173,7 +168,7 @@ class PostgresStore:
                 command_timeout=_TIMEOUT_S,
                 server_settings={"search_path": self._schema, "application_name": "mqcd"},
             )
-        except self._errors as error:
+        except _ERRORS as error:
             raise StoreUnavailable(f"postgres: {error or type(error).__name__}") from error
         except ValueError as error:
             raise ConfigError("the url of the store postgres is none") from error
@@ -327,23 +322,16 @@ class PostgresStore:
 
     async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
         """Chunks that expire in a day."""
-        size, number, rest = 0, 0, b""
+        size, number = 0, 0
         try:
-            async for chunk in chunks:
-                size += len(chunk)
-                *whole, rest = cut(rest + chunk, CHUNK)
-                if whole:
-                    await self._add(spid, number, whole)
-                    number += len(whole)
-            await self._add(spid, number, [rest])
+            async for piece in cut_anew(chunks, CHUNK):
+                async with self._transaction() as connection:
+                    await self._store(connection, spid, number, [piece])
+                size, number = size + len(piece), number + 1
         except BaseException:
             await self.unstage(spid)
             raise
         return size
-
-    async def _add(self, spid: int, first: int, pieces: Sequence[bytes]) -> None:
-        async with self._transaction() as connection:
-            await self._store(connection, spid, first, pieces)
 
     async def unstage(self, spid: int) -> None:
         """See the port."""
@@ -362,21 +350,16 @@ class PostgresStore:
             raise ContentUnavailable(f"no content of message {format_spid(spid)}")
         if count > _AT_ONCE:
             name = f"message {format_spid(spid)}"
-            return ChunkedContent(name, int(octets), CHUNK, partial(self.chunk, spid))
-        return MemoryContent(b"".join([await self.chunk(spid, number) for number in range(count)]))
+            return ChunkedContent(name, int(octets), CHUNK, partial(self._chunk, spid))
+        # One that ends meanwhile is too short, which its reader sees.
+        return MemoryContent(b"".join([await self._chunk(spid, number) or b"" for number in range(count)]))
 
-    async def chunk(self, spid: int, number: int) -> bytes:
-        """One chunk. Raises ContentUnavailable."""
-        try:
-            async with self._transaction() as connection:
-                found = await connection.fetchval(
-                    "SELECT chunk FROM contents WHERE spid = $1 AND number = $2", _signed(spid), number
-                )
-        except StoreUnavailable as error:
-            raise ContentUnavailable(str(error)) from error
-        if found is None:
-            raise ContentUnavailable(f"message {format_spid(spid)}: its content is gone")
-        return bytes(found)
+    async def _chunk(self, spid: int, number: int) -> bytes | None:
+        async with self._transaction() as connection:
+            found: bytes | None = await connection.fetchval(
+                "SELECT chunk FROM contents WHERE spid = $1 AND number = $2", _signed(spid), number
+            )
+        return found
 
 
 def _signed(spid: int) -> int:

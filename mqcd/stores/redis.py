@@ -19,21 +19,22 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import chain, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import OutOfMemoryError, RedisError
 
 from mqcd.core.content import MemoryContent
-from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreUnavailable
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.stores.backend import Change, Marks, Promises, Stored, StoreFull, Write
-from mqcd.stores.chunked import ChunkedContent, cut
+from mqcd.stores.chunked import ChunkedContent, cut, cut_anew
 from mqcd.stores.redis_scripts import OPEN, RENEW, TAKE, WRITE
-
-if TYPE_CHECKING:
-    import redis.asyncio
 
 log = logging.getLogger(__name__)
 
@@ -62,13 +63,6 @@ class RedisStore:
         lease_ms: int = 60_000,
         password_file: Path | None = None,
     ) -> None:
-        try:
-            import redis.asyncio
-            import redis.exceptions
-        except ImportError as error:
-            raise ConfigError("the store redis needs its client: pip install 'mqcd[redis]'") from error
-        self._errors = redis.exceptions.RedisError
-        self._full = redis.exceptions.OutOfMemoryError
         self._url = url
         self._prefix = prefix
         self.lease_ms = lease_ms
@@ -79,36 +73,29 @@ class RedisStore:
         """Whether a take failed that the server may have made."""
         self._own: list[bytes] = []
         """Messages of the session that are to be given again."""
-        self._redis: redis.asyncio.Redis | None = None
+        self._redis: Redis | None = None
 
     # ------------------------------------------------------------ the connection
 
-    def _connect(self) -> redis.asyncio.Redis:
-        import redis.asyncio
-        import redis.asyncio.retry
-        import redis.backoff
-
-        password = None
-        if self._password_file is not None:
-            password = self._password_file.read_text().strip()
-        return redis.asyncio.Redis.from_url(
+    def _connect(self) -> Redis:
+        return Redis.from_url(
             self._url,
-            password=password,
+            password=self._password_file.read_text().strip() if self._password_file is not None else None,
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_TIMEOUT_S,
             # A write that failed comes again by itself.
-            retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
+            retry=Retry(NoBackoff(), 0),
         )
 
     @asynccontextmanager
-    async def _asking(self) -> AsyncIterator[redis.asyncio.Redis]:
+    async def _asking(self) -> AsyncIterator[Redis]:
         """The client. Raises StoreUnavailable."""
         if self._redis is None:
             raise StoreUnavailable("the store redis is not open")
         try:
             yield self._redis
-        except (self._errors, OSError) as error:
-            full = isinstance(error, self._full) or str(error).startswith("OOM ")
+        except (RedisError, OSError) as error:
+            full = isinstance(error, OutOfMemoryError) or str(error).startswith("OOM ")
             raise (StoreFull if full else StoreUnavailable)(f"redis: {error}") from error
 
     async def _call(self, *words: Any) -> Any:
@@ -227,14 +214,11 @@ class RedisStore:
         """A list that expires in a day."""
         key = self._key("content", spid)
         await self._call("DEL", key)
-        size, rest = 0, b""
+        size = 0
         try:
-            async for chunk in chunks:
-                size += len(chunk)
-                *whole, rest = cut(rest + chunk, CHUNK)
-                for piece in whole:
-                    await self._call("RPUSH", key, piece)
-            await self._call("RPUSH", key, rest)
+            async for piece in cut_anew(chunks, CHUNK):
+                size += len(piece)
+                await self._call("RPUSH", key, piece)
             await self._call("EXPIRE", key, _STAGED_S)
         except BaseException:
             await self.unstage(spid)
@@ -258,19 +242,7 @@ class RedisStore:
         if last is None:
             raise ContentUnavailable(f"no content of message {format_spid(spid)}")
         size = (count - 1) * CHUNK + len(last)
-        return ChunkedContent(key, size, CHUNK, partial(self.chunk, key))
-
-    async def chunk(self, key: str, number: int) -> bytes:
-        """One chunk. Raises ContentUnavailable."""
-        try:
-            found = await self._call("LINDEX", key, number)
-        except ContentUnavailable:
-            raise
-        except StoreUnavailable as error:
-            raise ContentUnavailable(str(error)) from error
-        if found is None:
-            raise ContentUnavailable(f"{key}: its content is gone")
-        return bytes(found)
+        return ChunkedContent(key, size, CHUNK, lambda number: self._call("LINDEX", key, number))
 
 
 def _arguments(change: Change) -> list[Any]:

@@ -22,6 +22,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
 from mqcd.core.content import MemoryContent
 from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.ports import Content
@@ -29,7 +31,7 @@ from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.stores import values
 from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
 from mqcd.stores.s3_notices import Notice, Notices
-from mqcd.stores.s3_objects import Objects, Streamed, Upload
+from mqcd.stores.s3_objects import ERRORS, PLAINLY, Objects, Streamed, Upload
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +76,7 @@ class S3Store:
         self.node = 0
         self._session = ""
         self._lease_tag = ""
-        self._notices = (
-            Notices(queue_url, (*self._objects.errors, self._objects.refused)) if queue_url else None
-        )
+        self._notices = Notices(queue_url) if queue_url else None
         self._gone: list[Notice] = []
         """Notices about sessions whose messages are being taken."""
         self._closing = AsyncExitStack()
@@ -98,7 +98,7 @@ class S3Store:
                     "s3",
                     endpoint_url=self._endpoint or None,
                     region_name=self._region or None,
-                    config=self._objects.plainly if self._endpoint else None,
+                    config=PLAINLY if self._endpoint else None,
                 )
             )
             await self._look_at_promises()
@@ -114,7 +114,7 @@ class S3Store:
     async def _open_notices(self, notices: Notices, session: Any) -> None:
         try:
             await notices.open(session, self._region)
-        except (*self._objects.errors, self._objects.refused) as error:
+        except (*ERRORS, ClientError) as error:
             raise StoreUnavailable(f"the queue for notices cannot be used: {error}") from error
 
     async def _look_at_promises(self) -> None:
@@ -360,7 +360,7 @@ class S3Store:
             else:
                 async with self._objects.asking():
                     await upload.end(rest)
-        except self._objects.refused as error:
+        except ClientError as error:
             await self._objects.abort(upload)
             raise StoreUnavailable(f"s3: {error}") from error
         except BaseException:
@@ -381,10 +381,10 @@ class S3Store:
             async with self._objects.asking() as client:
                 found = await client.get_object(**self._objects.at("content", name))
                 if found["ContentLength"] > _IN_MEMORY:
-                    return Streamed(found["Body"], found["ContentLength"], self._objects.errors)
+                    return Streamed(found["Body"], found["ContentLength"])
                 async with found["Body"] as stream:
                     return MemoryContent(await stream.read())
-        except (self._objects.refused, StoreUnavailable) as error:
+        except (ClientError, StoreUnavailable) as error:
             raise ContentUnavailable(f"no content of message {name}: {error}") from error
 
 

@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from mqcd.stores.s3_objects import ERRORS
+
 log = logging.getLogger(__name__)
 
 _LONGEST_DELAY_S = 900
@@ -25,6 +29,7 @@ _HIDDEN_S = 120
 """For so long others do not see a notice that one has heard."""
 _REST_S = 5.0
 """After a failure."""
+_FAILURES = (*ERRORS, ClientError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,8 @@ class Notice:
 class Notices:
     """The queue, by its URL."""
 
-    def __init__(self, url: str, errors: tuple[type[BaseException], ...]) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url
-        self._errors = errors
         self._client: Any = None
         self._closing = AsyncExitStack()
         self._listening: asyncio.Task[None] | None = None
@@ -69,7 +73,7 @@ class Notices:
         delay = min(_LONGEST_DELAY_S, max(0, round(delay_s)))
         try:
             await self._client.send_message(QueueUrl=self._url, MessageBody=session, DelaySeconds=delay)
-        except self._errors as error:
+        except _FAILURES as error:
             log.warning("a notice cannot be put up: %s", error)
 
     def heard(self) -> Sequence[Notice]:
@@ -82,7 +86,7 @@ class Notices:
         for each in notices:
             try:
                 await self._client.delete_message(QueueUrl=self._url, ReceiptHandle=each.receipt)
-            except self._errors as error:
+            except _FAILURES as error:
                 log.warning("a notice cannot be taken down: %s", error)
 
     async def delay(self, notice: Notice, delay_s: float) -> None:
@@ -99,7 +103,7 @@ class Notices:
                     WaitTimeSeconds=_LISTENS_S,
                     VisibilityTimeout=_HIDDEN_S,
                 )
-            except self._errors as error:
+            except _FAILURES as error:
                 log.warning("notices cannot be heard: %s", error)
                 await asyncio.sleep(_REST_S)
                 continue

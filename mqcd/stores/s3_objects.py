@@ -10,12 +10,24 @@ from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from mqcd.core.errors import ConfigError, ContentUnavailable, StoreUnavailable
+import aiohttp
+from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
+from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError  # type: ignore[import-untyped]
+
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 16
 """Requests under way."""
+ERRORS = (BotoCoreError, HTTPClientError, aiohttp.ClientError, OSError, TimeoutError)
+"""Of a request that had no answer; ClientError is an answer that refuses it."""
+PLAINLY = AioConfig(
+    request_checksum_calculation="when_required", response_checksum_validation="when_required"
+)
+"""Settings of a client for other stores than Amazon's. Over TLS it would send checksums as trailers,
+which Swift refuses; without them it signs the octets' hash, which every store checks."""
 
 
 class ConditionRefused(StoreUnavailable):
@@ -26,40 +38,20 @@ class Objects:
     """Usable while `client` is set. `kind` and `name` make the key."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
-        try:
-            import aiobotocore.config  # type: ignore[import-untyped]
-            import aiobotocore.session  # type: ignore[import-untyped]
-            import aiohttp
-            import botocore.exceptions  # type: ignore[import-untyped]
-        except ImportError as error:
-            raise ConfigError("the store s3 needs its client: pip install 'mqcd[s3]'") from error
-        self.make_session = aiobotocore.session.AioSession
-        self.refused: type[Exception] = botocore.exceptions.ClientError
-        self.plainly = aiobotocore.config.AioConfig(
-            request_checksum_calculation="when_required", response_checksum_validation="when_required"
-        )
-        """Settings of a client for other stores than Amazon's. Over TLS it would send checksums as trailers,
-        which Swift refuses; without them it signs the octets' hash, which every store checks."""
-        self.errors = (
-            botocore.exceptions.BotoCoreError,
-            botocore.exceptions.HTTPClientError,
-            aiohttp.ClientError,
-            OSError,
-            TimeoutError,
-        )
+        self.make_session = AioSession
         self.client: Any = None
         self._bucket, self._prefix = bucket, prefix
         self._permits = asyncio.Semaphore(_AT_ONCE)
 
     @asynccontextmanager
     async def asking(self) -> AsyncIterator[Any]:
-        """The client. Raises StoreUnavailable; `_refused` passes."""
+        """The client. Raises StoreUnavailable; ClientError passes."""
         if self.client is None:
             raise StoreUnavailable("the store s3 is not open")
         try:
             async with self._permits:
                 yield self.client
-        except self.errors as error:
+        except ERRORS as error:
             raise StoreUnavailable(f"s3: {error or type(error).__name__}") from error
 
     def at(self, kind: str, name: str) -> dict[str, str]:
@@ -70,7 +62,7 @@ class Objects:
         try:
             async with self.asking() as client:
                 done = await client.put_object(**self.at(kind, name), Body=body, **condition)
-        except self.refused as error:
+        except ClientError as error:
             if _code(error) in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "404"):
                 return None
             raise _failure(error, bool(condition)) from error
@@ -83,7 +75,7 @@ class Objects:
                 found = await client.get_object(**self.at(kind, name))
                 async with found["Body"] as stream:
                     return await stream.read(), str(found["ETag"])
-        except self.refused as error:
+        except ClientError as error:
             if _code(error) in ("NoSuchKey", "404"):
                 return None
             raise StoreUnavailable(f"s3: {error}") from error
@@ -93,7 +85,7 @@ class Objects:
         try:
             async with self.asking() as client:
                 await client.delete_object(**self.at(kind, name), **condition)
-        except self.refused as error:
+        except ClientError as error:
             if _code(error) in ("PreconditionFailed", "ConditionalRequestConflict"):
                 return False
             if _code(error) in ("NoSuchKey", "404"):
@@ -136,7 +128,7 @@ class Objects:
                         {**each, "name": each["Key"].removeprefix(prefix)}
                         for each in page.get("Contents", ())
                     ]
-        except self.refused as error:
+        except ClientError as error:
             raise StoreUnavailable(f"s3: {error}") from error
         return found, at
 
@@ -145,7 +137,7 @@ class Objects:
         try:
             async with self.asking():
                 await upload.abort()
-        except (StoreUnavailable, self.refused) as error:
+        except (StoreUnavailable, ClientError) as error:
             log.warning("an upload is left unfinished: %s", error)
 
 
@@ -183,10 +175,9 @@ class Upload:
 class Streamed:
     """An open handle on a long content."""
 
-    def __init__(self, stream: Any, size: int, errors: tuple[type[BaseException], ...]) -> None:
+    def __init__(self, stream: Any, size: int) -> None:
         self.size = size
         self._stream = stream
-        self._errors = errors
         self._left = size
 
     async def read(self, octets: int) -> bytes:
@@ -197,7 +188,7 @@ class Streamed:
             return b""
         try:
             data: bytes = await self._stream.read(octets)
-        except self._errors as error:
+        except ERRORS as error:
             raise ContentUnavailable(f"s3: {error}") from error
         if not data:
             raise ContentUnavailable(f"s3: content cut off, {self._left} octets are missing")
