@@ -2,11 +2,13 @@
 
 A field of a settings class that is made by `setting` or `attribute` is a row, one by `block` a block, one by
 `many` a list of blocks, one by `free` the elements of a block whose names are not known here. In the file a
-class's own rows come first, then inherited rows, then its blocks.
+class's own rows come first, then inherited rows, then its blocks. These are field specifiers, meant for the
+class body: RUF009 is off there.
 """
 
 import dataclasses
 import pathlib
+import re
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -170,3 +172,8 @@ def _block(field: "dataclasses.Field[Any]") -> Block | Many:
 def join(path: str, name: str) -> str:
     """The path of an entry within the block at `path`: `mta/queue/rootpath`, `ops@port`."""
     return path + name if not name or name.startswith("@") or not path else f"{path}/{name}"
+
+
+def bare(path: str) -> str:
+    """A path without list indexes, as the schema and the tables have it."""
+    return re.sub(r"\[[0-9]+\]", "", path) if "[" in path else path

@@ -18,7 +18,7 @@ from mqcd.config.checks.doubts import doubts, other_defaults
 from mqcd.config.checks.faults import Faults, Remarks, listeners, numbered, relays
 from mqcd.config.document import BadDocument, Node, parse_document
 from mqcd.config.problems import BadConfiguration, Remark
-from mqcd.config.reader import At, Reader, TooManyErrors
+from mqcd.config.reader import Reader, TooManyErrors
 from mqcd.config.settings import Secret, Settings
 from mqcd.config.tokens import Tokens
 
@@ -110,12 +110,11 @@ def _with_secrets(settings: Settings, reader: Reader, secret: Callable[[pathlib.
     for here, relay in relays(settings):
         path = relay.auth.passwordfile
         if path is not None and relay.auth.enabled:
-            at = At(shown=f"{here}/auth/password@file")
             try:
                 password = Secret(secret(path), from_file=True)
             except (OSError, ValueError) as error:
                 why = getattr(error, "strerror", None) or "it is no line of text"
-                reader.error(at, f"{path} cannot be read as a password: {why}")
+                reader.error(f"{here}/auth/password@file", f"{path} cannot be read as a password: {why}")
             else:
                 auth = dataclasses.replace(relay.auth, password=password)
                 relay = dataclasses.replace(relay, auth=auth)
@@ -168,14 +167,14 @@ def _read(root: Node, reader: Reader, secret: Callable[[pathlib.Path], str] | No
     written = reader.read(root)
     settings = complete(written, reader.given)
     for path, text in contradictions(settings, Faults(remark.path for remark in reader.errors)):
-        reader.error(At(shown=path), text)
+        reader.error(path, text)
     if secret is not None:
         settings = _with_secrets(settings, reader, secret)
     remarks = [*oddities(written, reader.given), *doubts(settings)]
     if reader.foreign:
         remarks += other_defaults(settings, reader.given)
     for path, text in remarks:
-        reader.warn(At(shown=path), text)
+        reader.warn(path, text)
     return settings
 
 

@@ -56,7 +56,7 @@ class ClockWatch:
 
     def look(self, wall: int, monotonic: int) -> Change | None:
         """Compare; returns what has changed by it, None when nothing has."""
-        expected = self._wall + monotonic - self._monotonic
+        expected = self._expected(monotonic)
         if expected - BACK_MS <= wall <= expected + self._ahead:
             change = Change.AGREES if self._doubt is not None else None
             self._believe(wall, monotonic)

@@ -8,13 +8,8 @@ class MemoryContent:
 
     def __init__(self, octets: bytes) -> None:
         self._octets = octets
-        self._size = len(octets)
+        self.size = len(octets)
         self._at = 0
-
-    @property
-    def size(self) -> int:
-        """Octets in all."""
-        return self._size
 
     async def read(self, octets: int) -> bytes:
         """The next octets, at most as many as asked; b"" at the end. ValueError once closed."""

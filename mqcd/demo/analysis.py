@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mqcd.config.load import load
 from mqcd.core.ports import Clock
+from mqcd.core.progress import no_progress
 from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.demo.checks import Finding
 from mqcd.demo.screen import Screen
@@ -55,7 +56,9 @@ def show(screen: Screen, directory: Path, clock: Clock) -> list[Finding]:
         # Spark leaves the pipe to its Java to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         with running(name="mqcd demo") as spark:
-            figures = make(spark, Store(loaded.var / "pipeline"), subject, made=clock.now(), progress=_silent)
+            figures = make(
+                spark, Store(loaded.var / "pipeline"), subject, made=clock.now(), progress=no_progress
+            )
     write(figures, directory / NAME)
     screen.say()
     screen.plain(summary(figures))
@@ -64,7 +67,3 @@ def show(screen: Screen, directory: Path, clock: Clock) -> list[Finding]:
     counted = account.accepted if account else 0
     text = f"the ledger, by events and files: {counted} recipients of {RECIPIENTS} accounted for"
     return [Finding(good=good, text=text)]
-
-
-def _silent(_what: str, _done: int, _total: int) -> None:
-    """Shows no progress: the play has announced that this takes time."""

@@ -90,7 +90,6 @@ class Receiving(Rules):
 class Stage:
     """Everything that runs."""
 
-    directory: Path
     conf: Path
     settings: Settings
     server: Server
@@ -126,14 +125,7 @@ async def set_up(directory: Path, clock: Clock, observer: Observer) -> AsyncIter
                 await server.bind()
                 await server.listen()
                 await server.open()
-                yield Stage(
-                    directory=directory,
-                    conf=conf,
-                    settings=settings,
-                    server=server,
-                    sink_port=sink.port,
-                    arrived=arrived,
-                )
+                yield Stage(conf=conf, settings=settings, server=server, sink_port=sink.port, arrived=arrived)
             finally:
                 await server.stop()
     finally:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from mqcd.core.events import Verb
 from mqcd.core.model import Attempted, Bounced, Deferred, Delivered, Expired, Origin, Recipient
 from mqcd.core.observing.null_observer import NullObserver
-from mqcd.core.queueing.spid import format_spid
 from mqcd.demo.letters import SENDER, End, Letter
 
 
@@ -20,7 +19,6 @@ class Story:
     kind: str
     address: str
     end: End
-    spid: str = ""
     verbs: list[Verb] = field(default_factory=list)
     reply: str = ""
     """The last reply of the next hop."""
@@ -104,14 +102,7 @@ class Watch(NullObserver):
         """A crash; does not happen here."""
         self._note(recipient, Verb.OUTCOME_UNKNOWN)
 
-    def _verdict(
-        self,
-        at: int,
-        recipient: Recipient,
-        verdict: Attempted,
-        verb: Verb,
-        due: int = 0,
-    ) -> None:
+    def _verdict(self, at: int, recipient: Recipient, verdict: Attempted, verb: Verb, due: int = 0) -> None:
         story = self._story(recipient)
         if story is not None:
             story.reply = str(verdict.reply)
@@ -122,7 +113,6 @@ class Watch(NullObserver):
     def _note(self, recipient: Recipient, verb: Verb) -> None:
         story = self._story(recipient)
         if story is not None:
-            story.spid = format_spid(recipient.spid)
             story.verbs.append(verb)
         self._changed.set()
 

@@ -13,7 +13,6 @@ another (announced names, the reports' sender, the number of connections).
 `X as X` makes a name one that others import from here.
 """
 
-# `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
 # ruff: noqa: RUF009
 import dataclasses
 

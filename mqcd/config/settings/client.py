@@ -1,6 +1,5 @@
 """The settings of SMTP to a next hop: the client, its exceptions for networks, login and TLS."""
 
-# `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
 # ruff: noqa: RUF009
 import dataclasses
 import pathlib

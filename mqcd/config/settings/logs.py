@@ -1,6 +1,5 @@
 """The settings of what is written as lines: the log, and the audit logs of mail out and reports."""
 
-# `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
 # ruff: noqa: RUF009
 import dataclasses
 import pathlib

@@ -1,6 +1,5 @@
 """The settings of operation: metrics, health, log, events."""
 
-# `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
 # ruff: noqa: RUF009
 import dataclasses
 import pathlib

@@ -1,6 +1,5 @@
 """The settings of delivery status notifications."""
 
-# `setting`, `block` and `many` are field specifiers: they are meant to be called in the class body.
 import dataclasses
 
 from mqcd.config.blocks import setting

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mqcd.core.errors import StoreBusy, StoreDamaged
@@ -20,7 +20,7 @@ from mqcd.queue.clusters import file as cluster
 from mqcd.queue.disk.owner_lock import take_lock
 from mqcd.queue.manifest import log as manifests
 from mqcd.queue.manifest.log import Manifest
-from mqcd.queue.manifest.state import ClusterState
+from mqcd.queue.manifest.state import ClusterState, Edit
 from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.spool.silos import Silos
 from mqcd.queue.store import ClusterStore
@@ -85,6 +85,19 @@ class Owned:
         for directory in directories:
             self.disk.sync_dir(directory)
         return states
+
+    def commit(self, edit: Edit) -> None:
+        """Make a change by its edit, which uses the number up. Raises OSError."""
+        self.manifest.commit(replace(edit, first_live=self.number + 1, exported=self.number))
+
+    def remove_clusters(self, clusters: Iterable[ClusterState]) -> None:
+        """Remove files that an edit has ended, and directories of a due time that are empty then. Raises
+        OSError."""
+        for each in clusters:
+            path = self.queue_root / each.name
+            self.disk.unlink(path)
+            if path.parent.name.startswith("T"):
+                self.disk.rmdir(path.parent)
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """Documents for the tests of the configuration: made of a path, or loaded from tests/data."""
 
 import pathlib
-import re
 
 from mqcd.config.load import Loaded, load_text
 from mqcd.config.problems import BadConfiguration, Remark
@@ -49,8 +48,3 @@ def errors(text: str) -> tuple[Remark, ...]:
     except BadConfiguration as bad:
         return bad.remarks
     return ()
-
-
-def without_indexes(path: str) -> str:
-    """A remark's path as the schema and the tables write it."""
-    return re.sub(r"\[\d+\]", "", path)

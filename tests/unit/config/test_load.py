@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from mqcd.config.blocks import bare
 from mqcd.config.kinds.overriding import given
 from mqcd.config.load import MAX_OCTETS, defaults, load
 from mqcd.config.problems import BadConfiguration
@@ -28,7 +29,7 @@ from mqcd.config.settings import (
 from mqcd.config.show import as_xml, rows
 from mqcd.core.errors import MqcdError
 from mqcd.core.units import HOUR, MINUTE
-from tests.unit.config.samples import CONF, HOST, VAR, document, errors, loaded, without_indexes
+from tests.unit.config.samples import CONF, HOST, VAR, document, errors, loaded
 
 EMPTY = "<mailserver/>"
 
@@ -188,7 +189,7 @@ def test_an_empty_element_has_its_default(path: str) -> None:
     settings = loaded(document(path, "")).settings
     if settings != defaults(var=VAR, hostname=HOST):
         # Of a block that is there only if it is written.
-        [shown] = [each for each in rows(settings) if without_indexes(each.path) == path]
+        [shown] = [each for each in rows(settings) if bare(each.path) == path]
         assert shown.value == shown.default
 
 
@@ -266,7 +267,7 @@ def test_a_value_beyond_its_cap_is_capped_with_a_warning(inner: str, path: str) 
 def test_what_no_queue_can_do_with_is_refused(path: str, largest: str, beyond: str, bounds: str) -> None:
     assert not errors(document(path, largest))
     [error] = errors(document(path, beyond))
-    assert without_indexes(error.path) == path
+    assert bare(error.path) == path
     assert error.line == 1
     assert error.text.endswith(bounds)
 
@@ -562,7 +563,7 @@ def test_a_relay_that_is_our_own_listener_is_an_error(interface: str, host: str,
 )
 def test_quotas_that_cannot_be_are_errors(inner: str, path: str) -> None:
     server = "mta/submit/listeners/listener/server"
-    found = [without_indexes(error.path) for error in errors(document(server, inner))]
+    found = [bare(error.path) for error in errors(document(server, inner))]
     assert found == ([f"{server}/{path}"] if path else [])
 
 

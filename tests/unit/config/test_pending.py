@@ -4,9 +4,10 @@ import pathlib
 
 import pytest
 
+from mqcd.config.blocks import bare
 from mqcd.config.load import load
 from mqcd.config.pending import NO_EFFECT, NOT_YET_RESTRICTING
-from tests.unit.config.samples import HOST, VAR, document, errors, loaded, without_indexes
+from tests.unit.config.samples import HOST, VAR, document, errors, loaded
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "mailismus"
 
@@ -68,7 +69,7 @@ def test_a_file_that_ran_mailismus_loads(name: str) -> None:
 
 def test_every_mailismus_block_loads_or_is_named_as_ignored() -> None:
     ignored = [each for each in loaded(EVERYTHING).warnings if "left out: here" not in each.text]
-    assert [(warning.line, without_indexes(warning.path)) for warning in ignored] == [
+    assert [(warning.line, bare(warning.path)) for warning in ignored] == [
         (2, "application/database"),
         (3, "directory"),
         (4, "message_store"),
@@ -88,7 +89,7 @@ def test_remarks_never_show_a_password() -> None:
     asked = EVERYTHING.replace('<auth enabled="N">', '<auth enabled="Y">').replace('"N" cert', '"Y" cert')
     asked = asked.replace("<password>", "<pasword>secret</pasword><password>")
     remarks = [*errors(asked), *loaded(EVERYTHING).warnings]
-    assert {without_indexes(remark.path) for remark in remarks} > {
+    assert {bare(remark.path) for remark in remarks} > {
         "mta/deliver/relays/relay/auth/pasword",
         "mta/submit/listeners/listener/ssl@certfile",
     }
@@ -98,7 +99,7 @@ def test_remarks_never_show_a_password() -> None:
 @pytest.mark.parametrize("path", NOT_YET_RESTRICTING)
 def test_what_restricts_and_has_no_effect_is_an_error(path: str) -> None:
     found = errors(document(path, TEXTS.get(path, "Y")))
-    assert [(error.line, without_indexes(error.path)) for error in found] == [(1, path)]
+    assert [(error.line, bare(error.path)) for error in found] == [(1, path)]
     assert NOT_YET_RESTRICTING[path] in str(found[0])
 
 
@@ -110,7 +111,7 @@ def test_what_restricts_nothing_is_not_an_error(path: str) -> None:
 @pytest.mark.parametrize("path", sorted(set(NO_EFFECT) - BY_CONTENT))
 def test_what_has_no_effect_is_one_warning(path: str) -> None:
     result = loaded(document(path, TEXTS.get(path, "5m")))
-    named = [warning for warning in result.warnings if without_indexes(warning.path) == path]
+    named = [warning for warning in result.warnings if bare(warning.path) == path]
     assert [(warning.line, warning.text) for warning in named] == [(1, f"ignored: {NO_EFFECT[path]}")]
 
 
@@ -123,7 +124,7 @@ def test_what_has_no_effect_is_one_warning(path: str) -> None:
     ],
 )
 def test_attributes_decide_where_an_element_has_no_text(path: str, attributes: str, refused: bool) -> None:
-    found = [without_indexes(error.path) for error in errors(document(path, "", attributes))]
+    found = [bare(error.path) for error in errors(document(path, "", attributes))]
     assert found == ([path] if refused else [])
 
 
@@ -131,7 +132,7 @@ def test_attributes_decide_where_an_element_has_no_text(path: str, attributes: s
 def test_lists_that_a_blacklist_may_ask_are_refused_where_it_is_on(enabled: str, refused: bool) -> None:
     path = "mta/submit/listeners/listener/server/blacklist"
     inside = "<dnslists>bl.example</dnslists>"
-    found = [without_indexes(error.path) for error in errors(document(path, inside, f' enabled="{enabled}"'))]
+    found = [bare(error.path) for error in errors(document(path, inside, f' enabled="{enabled}"'))]
     assert found == ([f"{path}/dnslists"] if refused else [])
 
 

@@ -57,14 +57,7 @@ def mend_keys(owned: Owned, before: Findings) -> None:
         return
     task = WriteKeys(queue_root=owned.queue_root, segment=owned.number, records=b"", merged=names, since=0)
     written = write_keys(owned.disk, task).file
-    owned.manifest.commit(
-        Edit(
-            first_live=owned.number + 1,
-            exported=owned.number,
-            keys=() if written is None else (written,),
-            end=tuple(names),
-        )
-    )
+    owned.commit(Edit(keys=() if written is None else (written,), end=tuple(names)))
     for name in names:
         with suppress(FileNotFoundError):
             owned.disk.unlink(owned.queue_root / name)

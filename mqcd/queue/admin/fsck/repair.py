@@ -72,19 +72,8 @@ def _mend_clusters(owned: Owned, names: list[str]) -> None:
     if not mended:
         return
     added = owned.write_clusters((area, each) for area, each in lines.items() if each)
-    owned.manifest.commit(
-        Edit(
-            first_live=owned.number + 1,
-            exported=owned.number,
-            add=tuple(added),
-            end=tuple(state.name for state in mended),
-        )
-    )
-    for state in mended:
-        path = owned.queue_root / state.name
-        owned.disk.unlink(path)
-        if path.parent.name.startswith("T"):
-            owned.disk.rmdir(path.parent)
+    owned.commit(Edit(add=tuple(added), end=tuple(state.name for state in mended)))
+    owned.remove_clusters(mended)
 
 
 def _take_apart(owned: Owned, state: ClusterState) -> list[cluster.Line] | None:

@@ -125,10 +125,8 @@ class _Admission:
         totals = state.totals + self._events.totals
         decide()
         self._committing = True
-        self._owned.manifest.commit(
+        self._owned.commit(
             Edit(
-                first_live=self._owned.number + 1,
-                exported=self._owned.number,
                 sequence=self._events.sequence,
                 spid=self._spids.last,
                 totals={str(verb): count for verb, count in totals.items()},

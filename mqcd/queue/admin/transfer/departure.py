@@ -42,10 +42,8 @@ def depart(owned: Owned, spids: Set[int], reason: str) -> None:
     events.write(events_temp(owned.options, owned.number))
     added = owned.write_clusters(staying.items()) if staying else []
     totals = state.totals + events.totals
-    owned.manifest.commit(
+    owned.commit(
         Edit(
-            first_live=owned.number + 1,
-            exported=owned.number,
             sequence=events.sequence,
             totals={str(verb): count for verb, count in totals.items()},
             add=tuple(added),
@@ -54,10 +52,6 @@ def depart(owned: Owned, spids: Set[int], reason: str) -> None:
         )
     )
     name_events(owned.disk, owned.options, owned.manifest.state)
-    for each in before:
-        path = owned.queue_root / each.name
-        owned.disk.unlink(path)
-        if path.parent.name.startswith("T"):
-            owned.disk.rmdir(path.parent)
+    owned.remove_clusters(before)
     for spid in spids:
         owned.disk.unlink(owned.silos.path(spid))

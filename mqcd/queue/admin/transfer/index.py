@@ -121,24 +121,18 @@ def is_foreign(line: str) -> bool:
 
 
 def _recipient(envelope: Envelope, size: int, fields: dict[str, Any]) -> Recipient:
-    numbers = {name: _number(fields, name, allowed) for name, allowed in _NUMBERS.items()}
-    texts = {name: _text(fields, name, most) for name, most in _TEXTS.items()}
+    numbers: dict[str, Any] = {name: _number(fields, name, allowed) for name, allowed in _NUMBERS.items()}
+    texts: dict[str, Any] = {name: _text(fields, name, most) for name, most in _TEXTS.items()}
     return Recipient(
         envelope=envelope,
         size=size,
-        qid=numbers["qid"],
         address=_address(fields, "recipient"),
         area=Area(_text(fields, "area", 16)),
         due=_time(fields, "due") if fields["due"] is not None else 0,
-        attempts=numbers["attempts"],
-        unknowns=numbers["unknowns"],
-        code=numbers["code"],
-        status=texts["status"],
-        remote=texts["remote"],
-        reply=texts["reply"],
-        dsn=texts["dsn"],
         # Exports of the first versions do not have it.
         warned=fields.get("warned", False) is True,
+        **numbers,
+        **texts,
     )
 
 
