@@ -244,11 +244,10 @@ class S3Store:
         """How long a session's lease lasts as of now; 0 = it has run out, or there is no such session."""
         name, _, identity = session.partition("-")
         nodes, at = await self._objects.list("node")
-        found = await self._objects.get("node", name)
-        if found is None or found[0].decode() != identity:
-            return 0.0
         written = [each["LastModified"].timestamp() for each in nodes if each["name"] == name]
-        return max((begun + self.lease_ms / 1000 - at for begun in written), default=0.0)
+        left_s = max((begun + self.lease_ms / 1000 - at for begun in written), default=0.0)
+        found = await self._objects.get("node", name) if left_s > 0 else None
+        return left_s if found is not None and found[0].decode() == identity else 0.0
 
     async def _take(self, spid: int) -> Stored | None:
         """The message, if its node is gone."""
@@ -258,7 +257,7 @@ class S3Store:
             return None
         owner, body = _parts(name, found[0])
         if owner != self._session:
-            if self.lease_ms and await self._lives(owner):
+            if self.lease_ms and await self._lasts_s(owner) > 0:
                 return None
             condition = self._if_still(found[1])
             tag = await self._objects.put("message", name, self._packed(body), **condition)
@@ -267,13 +266,6 @@ class S3Store:
             found = found[0], tag
         self._tags[spid] = found[1]
         return Stored(spid=spid, values=values.unpack(body))
-
-    async def _lives(self, owner: str) -> bool:
-        name, _, session = owner.partition("-")
-        if name not in await self._living():
-            return False
-        found = await self._objects.get("node", name)
-        return found is not None and found[0].decode() == session
 
     def _packed(self, body: bytes) -> bytes:
         return self._session.encode() + b"\n" + body

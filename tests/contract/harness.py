@@ -264,6 +264,10 @@ class SymlinksHarness(FilesHarness):
         return SymlinksStore(self._root)
 
 
+LASTING_MS = 3_600_000
+"""No test waits for the end of one; a minute may be over on a slow machine while one writes 100 MB."""
+
+
 class RedisHarness(StoreHarness):
     """Redis. After a kill of node and server, the next node comes when the lease has run out."""
 
@@ -272,7 +276,7 @@ class RedisHarness(StoreHarness):
         self.server = RedisServer(path / "redis")
 
     def backend(self) -> Backend:
-        return RedisStore(self.server.url)
+        return RedisStore(self.server.url, lease_ms=LASTING_MS)
 
     def killed(self) -> None:
         self.server.kill()
@@ -294,7 +298,7 @@ class PostgresHarness(StoreHarness):
         self._schema = f"s{uuid.uuid4().hex}"
 
     def backend(self) -> Backend:
-        return PostgresStore(shared_server().url, self._schema)
+        return PostgresStore(shared_server().url, self._schema, lease_ms=LASTING_MS)
 
     def killed(self) -> None:
         """The database is as it is."""

@@ -49,6 +49,13 @@ from mqcd.config.settings.listenertls import ListenerSslSettings
 from mqcd.core.units import DAY, MIB, MINUTE, SECOND, YEAR
 
 _REVERSE = "the client's address has a name that leads back to it"
+_FORM_ALONE = "check the form alone, without DNS"
+_DOTTED = "it must have a dot in it, or be an address literal"
+_FQDN = "it must be a name with a dot in it, not an address literal"
+_ALLOW = "let pass what DNS gives no answer for; N = 4xx"
+_MAIL_DIRECTION = f"forward: it has a mail exchanger or an address; reverse: {_REVERSE}; both"
+_FILTER = "aiosmtpd handler (module:Class) that accepts, refuses or rewrites mail before it is queued"
+_FILTER_OPTIONS = "options of that filter, each name=value; none = its defaults"
 _MOST_DELAY = MINUTE
 """A delay must end well before clients give up: they wait five minutes for a greeting (RFC 5321, 4.5.3.2)."""
 
@@ -112,62 +119,32 @@ class PeerSettings:
         "", "text of the 220 greeting after the host name; empty = the server's own", Line()
     )
     validate_helo: bool = setting(False, "check names in HELO and EHLO by their form and by DNS", YES_NO)
-    validate_helo_syntaxonly: bool = setting(
-        False, "check the form alone, without DNS", YES_NO, at="validate_helo@syntaxonly"
-    )
-    validate_helo_dotted: bool = setting(
-        False, "it must have a dot in it, or be an address literal", YES_NO, at="validate_helo@dotted"
-    )
-    validate_helo_fqdn: bool = setting(
-        False, "it must be a name with a dot in it, not an address literal", YES_NO, at="validate_helo@fqdn"
-    )
+    validate_helo_syntaxonly: bool = setting(False, _FORM_ALONE, YES_NO, at="validate_helo@syntaxonly")
+    validate_helo_dotted: bool = setting(False, _DOTTED, YES_NO, at="validate_helo@dotted")
+    validate_helo_fqdn: bool = setting(False, _FQDN, YES_NO, at="validate_helo@fqdn")
     validate_helo_direction: Direction = setting(
         Direction.FORWARD,
         f"forward: it has an address; reverse: {_REVERSE}; both",
         Choice(Direction),
         at="validate_helo@direction",
     )
-    validate_helo_allowtimeout: bool = setting(
-        True, "let pass what DNS gives no answer for; N = 4xx", YES_NO, at="validate_helo@allowtimeout"
-    )
+    validate_helo_allowtimeout: bool = setting(True, _ALLOW, YES_NO, at="validate_helo@allowtimeout")
     validate_sender: bool = setting(False, "check domains of senders by their form and by DNS", YES_NO)
-    validate_sender_syntaxonly: bool = setting(
-        False, "check the form alone, without DNS", YES_NO, at="validate_sender@syntaxonly"
-    )
-    validate_sender_dotted: bool = setting(
-        False, "it must have a dot in it, or be an address literal", YES_NO, at="validate_sender@dotted"
-    )
-    validate_sender_fqdn: bool = setting(
-        False, "it must be a name with a dot in it, not an address literal", YES_NO, at="validate_sender@fqdn"
-    )
+    validate_sender_syntaxonly: bool = setting(False, _FORM_ALONE, YES_NO, at="validate_sender@syntaxonly")
+    validate_sender_dotted: bool = setting(False, _DOTTED, YES_NO, at="validate_sender@dotted")
+    validate_sender_fqdn: bool = setting(False, _FQDN, YES_NO, at="validate_sender@fqdn")
     validate_sender_direction: Direction = setting(
-        Direction.FORWARD,
-        f"forward: it has a mail exchanger or an address; reverse: {_REVERSE}; both",
-        Choice(Direction),
-        at="validate_sender@direction",
+        Direction.FORWARD, _MAIL_DIRECTION, Choice(Direction), at="validate_sender@direction"
     )
-    validate_sender_allowtimeout: bool = setting(
-        True, "let pass what DNS gives no answer for; N = 4xx", YES_NO, at="validate_sender@allowtimeout"
-    )
+    validate_sender_allowtimeout: bool = setting(True, _ALLOW, YES_NO, at="validate_sender@allowtimeout")
     validate_recip: bool = setting(False, "check domains of recipients by their form and by DNS", YES_NO)
-    validate_recip_syntaxonly: bool = setting(
-        False, "check the form alone, without DNS", YES_NO, at="validate_recip@syntaxonly"
-    )
-    validate_recip_dotted: bool = setting(
-        False, "it must have a dot in it, or be an address literal", YES_NO, at="validate_recip@dotted"
-    )
-    validate_recip_fqdn: bool = setting(
-        False, "it must be a name with a dot in it, not an address literal", YES_NO, at="validate_recip@fqdn"
-    )
+    validate_recip_syntaxonly: bool = setting(False, _FORM_ALONE, YES_NO, at="validate_recip@syntaxonly")
+    validate_recip_dotted: bool = setting(False, _DOTTED, YES_NO, at="validate_recip@dotted")
+    validate_recip_fqdn: bool = setting(False, _FQDN, YES_NO, at="validate_recip@fqdn")
     validate_recip_direction: Direction = setting(
-        Direction.FORWARD,
-        f"forward: it has a mail exchanger or an address; reverse: {_REVERSE}; both",
-        Choice(Direction),
-        at="validate_recip@direction",
+        Direction.FORWARD, _MAIL_DIRECTION, Choice(Direction), at="validate_recip@direction"
     )
-    validate_recip_allowtimeout: bool = setting(
-        True, "let pass what DNS gives no answer for; N = 4xx", YES_NO, at="validate_recip@allowtimeout"
-    )
+    validate_recip_allowtimeout: bool = setting(True, _ALLOW, YES_NO, at="validate_recip@allowtimeout")
     sender_deny: tuple[str, ...] = setting(
         (),
         "senders that are refused: each user@domain, a domain, .domain (all below it), or <> (null sender)",
@@ -215,15 +192,8 @@ class PeerSettings:
     greylist_allow: tuple[Network, ...] = setting(
         (), "clients that need not wait: addresses, networks", Listed(NetworkKind()), at="greylist@allow"
     )
-    filter: str = setting(
-        "",
-        "aiosmtpd handler (module:Class) that accepts, refuses or rewrites mail before it is queued",
-        PYTHON_CLASS,
-        at="filter@class",
-    )
-    filter_options: tuple[str, ...] = setting(
-        (), "options of that filter, each name=value; none = its defaults", Listed(FILTER_OPTION), at="filter"
-    )
+    filter: str = setting("", _FILTER, PYTHON_CLASS, at="filter@class")
+    filter_options: tuple[str, ...] = setting((), _FILTER_OPTIONS, Listed(FILTER_OPTION), at="filter")
     authtypes: tuple[AuthType, ...] = setting(
         (AuthType.PLAIN, AuthType.LOGIN, AuthType.SCRAM_SHA_256, AuthType.SCRAM_SHA_256_PLUS),
         "mechanisms by which users may log in, where there is a file of users",
@@ -389,15 +359,8 @@ class LocalSettings:
         FilePath(),
     )
     maxmsgsize: int = setting(50 * MIB, "octets of a message; 0 = no limit", Size())
-    filter: str = setting(
-        "",
-        "aiosmtpd handler (module:Class) that accepts, refuses or rewrites mail before it is queued",
-        PYTHON_CLASS,
-        at="filter@class",
-    )
-    filter_options: tuple[str, ...] = setting(
-        (), "options of that filter, each name=value; none = its defaults", Listed(FILTER_OPTION), at="filter"
-    )
+    filter: str = setting("", _FILTER, PYTHON_CLASS, at="filter@class")
+    filter_options: tuple[str, ...] = setting((), _FILTER_OPTIONS, Listed(FILTER_OPTION), at="filter")
     senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
 
 

@@ -69,20 +69,12 @@ def _differs(kind: Kind, value: Any) -> Test:
     return lambda each: not same(each)
 
 
-def _less(_kind: Kind, value: Any) -> Test:
-    return lambda each: bool(each < value)
-
-
-def _greater(_kind: Kind, value: Any) -> Test:
-    return lambda each: bool(each > value)
-
-
 _OPS: Mapping[str, Callable[[Kind, Any], Test]] = {
     "=": lambda kind, value: kind.among(frozenset((value,))),
     "!=": _differs,
     "~": lambda _, value: matcher(value),
-    "<": _less,
-    ">": _greater,
+    "<": lambda _, value: lambda each: bool(each < value),
+    ">": lambda _, value: lambda each: bool(each > value),
 }
 
 

@@ -29,11 +29,8 @@ def signature_algorithm(certificate: bytes) -> str:
 
 def dns_names(certificate: bytes) -> tuple[str, ...]:
     """The host names among the subject's alternative names, lower case, perhaps `*.` before one."""
-    names = []
-    for tag, value in _alternatives(certificate):
-        if tag == _DNS_NAME:
-            names.append(value.decode("ascii", "replace").lower())
-    return tuple(names)
+    names = (value for tag, value in _alternatives(certificate) if tag == _DNS_NAME)
+    return tuple(name.decode("ascii", "replace").lower() for name in names)
 
 
 def _alternatives(certificate: bytes) -> Iterator[tuple[int, bytes]]:

@@ -61,7 +61,7 @@ class Edit:
     """Of new messages, by SPID; None where it was staged."""
     replaces: bool = False
     """Whether its new messages replace what else it changes: a report its bounces."""
-    ended: Callable[[bool], None]
+    ended: Callable[[bool], None] = lambda _: None
     """Called once it is durable (True) or has failed, before `done`. Lost messages are gone before that."""
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 

@@ -123,7 +123,7 @@ class Exporter:
     async def _drop(self, keys: Sequence[Key]) -> None:
         there = [key for key in keys if key in self._documents.unexported]
         if there:
-            await self._documents.edit(Edit(exported=there, ended=lambda _: None))
+            await self._documents.edit(Edit(exported=there))
 
     async def close(self) -> None:
         """Export what is left, if that can be; `run` has ended."""

@@ -167,7 +167,7 @@ def _forget_expired(state: State) -> None:
     """A change of its own: another node may have taken a key, which must not fail the new message."""
     expired = [(spid, KEY_SLOT) for spid in state.keys.take_expired()]
     if expired:
-        done = state.documents.edit(Edit(drops=expired, ended=lambda _: None))
+        done = state.documents.edit(Edit(drops=expired))
         # What stays is forgotten at the next start.
         done.add_done_callback(lambda future: future.cancelled() or future.exception())
 

@@ -166,42 +166,34 @@ def _parts(spids: array[int], size: int) -> Iterator[_Part]:
         start = end
 
 
+@dataclass(frozen=True, slots=True)
 class _Export:
-    def __init__(
-        self,
-        disk: Disk,
-        look: Look,
-        selection: Selection,
-        target: Path,
-        done: Exported,
-        progress: Progress,
-    ) -> None:
-        self._disk = disk
-        self._look = look
-        self._selection = selection
-        self._target = target
-        self._done = done
-        self._progress = progress
+    disk: Disk
+    look: Look
+    selection: Selection
+    target: Path
+    done: Exported
+    progress: Progress
 
     def run(self, parts: list[_Part]) -> None:
         """All of them, in the order of their acceptance."""
-        path = self._target / index.NAME
+        path = self.target / index.NAME
         temp = path.with_name(path.name + TEMP_SUFFIX)
-        with self._disk.watching(self._target) as watch:
-            fd = self._disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with self.disk.watching(self.target) as watch:
+            fd = self.disk.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 at = before = 0
                 messages = sum(part.messages for part in parts)
                 for part in parts:
                     for count, lines in self._lines(part):
-                        self._progress("exporting", before + count, messages)
-                        at += self._disk.pwritev(fd, [line.encode() for line in lines], at)
+                        self.progress("exporting", before + count, messages)
+                        at += self.disk.pwritev(fd, [line.encode() for line in lines], at)
                     before += part.messages
             finally:
-                self._disk.close(fd)
-            self._disk.sync_filesystem(self._target, watch)
-        self._disk.rename(temp, path)
-        self._disk.sync_dir(self._target)
+                self.disk.close(fd)
+            self.disk.sync_filesystem(self.target, watch)
+        self.disk.rename(temp, path)
+        self.disk.sync_dir(self.target)
 
     def _lines(self, part: _Part) -> Iterator[tuple[int, list[str]]]:
         """How many messages have been copied, and the next lines of the index.
@@ -213,7 +205,7 @@ class _Export:
         before: dict[int, str] | None = None
         while True:
             failed: dict[int, str] = {}
-            snapshot, records = _viewed(self._look, partial(self._records, part=part, only=before))
+            snapshot, records = _viewed(self.look, partial(self._records, part=part, only=before))
             with closing(snapshot):
                 for spid in sorted(records):
                     try:
@@ -228,8 +220,8 @@ class _Export:
             if not failed or (before is not None and len(failed) == len(before)):
                 break
             before = failed
-        self._done.failed |= failed
-        self._done.gone += part.messages - copied - len(failed)
+        self.done.failed |= failed
+        self.done.gone += part.messages - copied - len(failed)
         yield part.messages, lines
 
     def _records(self, snapshot: Looked, part: _Part, only: Collection[int] | None) -> dict[str, list[str]]:
@@ -241,7 +233,7 @@ class _Export:
             return text if first <= text[:16] <= last else ""
 
         # A limit has chosen these already.
-        selection = self._selection if only is None else replace(self._selection, limit=None)
+        selection = self.selection if only is None else replace(self.selection, limit=None)
         for texts in snapshot.project(selection, within):
             for text in filter(None, texts):
                 if only is None or int(text[:16], 16) in only:
@@ -253,23 +245,23 @@ class _Export:
         recipients = _recipients(texts)
         name = f"{spid}.eml"
         try:
-            self._write(self._target / name, snapshot, recipients[0])
+            self._write(self.target / name, snapshot, recipients[0])
         except MqcdError:
-            self._disk.unlink(self._target / name)
+            self.disk.unlink(self.target / name)
             raise
-        self._done.messages += 1
-        self._done.recipients += len(recipients)
+        self.done.messages += 1
+        self.done.recipients += len(recipients)
         return index.encode(name, recipients)
 
     def _write(self, path: Path, snapshot: Looked, recipient: Recipient) -> None:
         """Write a recipient's content. Raises MqcdError, OSError."""
-        fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        fd = self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         written = 0
         try:
             for chunk in snapshot.content(recipient.spid, recipient):
-                written += self._disk.pwritev(fd, [chunk], written)
+                written += self.disk.pwritev(fd, [chunk], written)
         finally:
-            self._disk.close(fd)
+            self.disk.close(fd)
         if written != recipient.size:
             raise ContentUnavailable(f"its content has {written} octets and should have {recipient.size}")
 

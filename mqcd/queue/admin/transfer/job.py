@@ -57,31 +57,30 @@ class Import:
 
     def rehearse(self) -> Outcome:
         """What `run` would do. Needs no lock and changes nothing. Raises what `run` raises."""
-        tree = self.read(self._known(self.disk, self._state(self.disk)))
+        tree = self.read(self._known(self._state()))
         return Outcome(tree, tree.recipients)
 
     async def run(self) -> Outcome:
         """Do it. Raises StoreBusy, StoreDamaged, StoreUnavailable, OSError; then nothing was taken in."""
-        disk = self.disk
-        before = self._state(disk)
-        tree = self.read(self._known(disk, before))
-        cut_off = before is not None and pending_events(disk, self.options, before)
+        before = self._state()
+        tree = self.read(self._known(before))
+        cut_off = before is not None and pending_events(self.disk, self.options, before)
         if not tree.letters and not cut_off:
             return Outcome(tree, 0)
-        async with owned(self.options, self.clock, self.observer, disk, self.workers) as ours:
+        async with owned(self.options, self.clock, self.observer, self.disk, self.workers) as ours:
             state = ours.manifest.state
-            name_events(disk, self.options, state)
+            name_events(self.disk, self.options, state)
             if state.imports != (before.imports if before is not None else ()):
                 # Another import came between the look and the lock.
-                tree = self.read(self._known(disk, state))
+                tree = self.read(self._known(state))
             return Outcome(tree, admit(ours, self.kind, tree, self.progress, self.decide))
 
-    def _state(self, disk: Disk) -> ManifestState | None:
+    def _state(self) -> ManifestState | None:
         """What the MANIFEST says; None for a queue that is still to be made."""
         settings = self.options.settings
-        state = manifests.read(disk, settings.rootpath / "MANIFEST")
+        state = manifests.read(self.disk, settings.rootpath / "MANIFEST")
         if state is None:
-            check_vacant(disk, settings.rootpath)
+            check_vacant(self.disk, settings.rootpath)
         own = [settings.rootpath.resolve(), settings.spool.rootpath.resolve()]
         for root in self.roots:
             if root.resolve() in own:
@@ -89,5 +88,5 @@ class Import:
                 raise StoreUnavailable(f"{root} is {text}")
         return state
 
-    def _known(self, disk: Disk, state: ManifestState | None) -> Set[str]:
-        return known_keys(disk, self.options.settings.rootpath, state) if state is not None else set()
+    def _known(self, state: ManifestState | None) -> Set[str]:
+        return known_keys(self.disk, self.options.settings.rootpath, state) if state is not None else set()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK
-from typing import overload
+from typing import Any
 
 from mqcd.core.model import Envelope, Recipient
 from mqcd.disk.durable import Disk
@@ -49,15 +49,8 @@ class Letters(Sequence[Letter]):
     def __len__(self) -> int:
         return len(self.tokens)
 
-    @overload
-    def __getitem__(self, index: int) -> Letter: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Letter]: ...
-
-    def __getitem__(self, index: int | slice) -> Letter | list[Letter]:
-        if isinstance(index, slice):
-            return [self._make(token) for token in self.tokens[index]]
+    def __getitem__(self, index: Any) -> Any:
+        """One letter; slices are not needed."""
         return self._make(self.tokens[index])
 
 
