@@ -119,7 +119,8 @@ class Collecting:
         destination = Destination(name=f"atrn:{user}", hosts=((address,),), port=0)
         helo = self._terms.settings.client.announcehost
         policy = Policy(schedule=self._terms.schedule, helo=helo, tls=TlsPolicy.NONE, connections=1)
-        return hop(destination, policy)
+        # Not sole: other mail of its domains goes elsewhere.
+        return hop(destination, policy, sole=False)
 
     async def _send(self, link: Link, hop: Hop, wanted: Wanted, stops: Callable[[], bool]) -> None:
         seen: set[tuple[int, int]] = set()

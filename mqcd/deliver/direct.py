@@ -87,18 +87,19 @@ class Direct:
         self._changed()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Reserved:
     """See `core.ports.Reservation`."""
 
-    __slots__ = ("_direct", "_open", "_start", "_worker", "begins")
+    _direct: Direct
+    _start: Start
+    _worker: Worker | None
+    """The connection; None = one that is at work when the message is durable."""
+    _open: bool = True
 
-    def __init__(self, direct: Direct, start: Start, worker: Worker | None) -> None:
-        """`worker`: the connection; None = one that is at work when the message is durable."""
-        self._direct = direct
-        self._start = start
-        self._worker = worker
-        self.begins = worker is not None
-        self._open = True
+    @property
+    def begins(self) -> bool:
+        return self._worker is not None
 
     @property
     def destination(self) -> str:

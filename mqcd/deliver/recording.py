@@ -148,9 +148,11 @@ class Recorder:
         if self._parks and self._parks[0] is work:
             self._submit(work)
 
-    def unavailable(self, error: StoreUnavailable) -> None:
-        """Pause, because another part found the store unavailable."""
-        self._pause(error)
+    def unavailable(self, error: BaseException) -> None:
+        """Pause: the store cannot record, as this or another part has found."""
+        if self._retry is None and not self._closed:
+            _log.warning("delivery paused, the store cannot record: %s", error)
+            self._retry = asyncio.get_running_loop().create_task(self._try_again())
 
     async def room(self) -> None:
         """Wait until fewer than MAX_OUTSTANDING are on their way and the store records."""
@@ -217,13 +219,8 @@ class Recorder:
 
     def _keep(self, work: _Work, error: BaseException) -> None:
         self._kept.append(work)
-        self._pause(error)
+        self.unavailable(error)
         self._wake()
-
-    def _pause(self, error: BaseException) -> None:
-        if self._retry is None and not self._closed:
-            _log.warning("delivery paused, the store cannot record: %s", error)
-            self._retry = asyncio.get_running_loop().create_task(self._try_again())
 
     async def _try_again(self) -> None:
         while True:

@@ -175,7 +175,7 @@ class Deliverer:
         standing, hop = self._standing, job.hop
         if not standing.stands and not hop.policy.rule:
             return False
-        if not any(standing.misplaces(each, hop) for each in job.recipients):
+        if not any(standing.misplaces(hop, each) for each in job.recipients):
             return False
         self._placing.place(job.recipients)
         return True

@@ -131,13 +131,17 @@ class Settling:
         pairs = zip(recipients, verdicts, strict=True)
         self.record([Settlement(recipient=each, verdict=verdict) for each, verdict in pairs], begin)
 
+    def settle_job(self, job: Job, outcome: Outcome, attempt: Attempt, within: int | None = None) -> None:
+        """The same outcome for all of a job, see `settle_all`."""
+        begin = "" if job.begun else attempt.destination
+        self.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin, within)
+
     def own_fault(self, job: Job, possibly_delivered: bool) -> None:
         """Put off a job whose attempt an internal error ended; `possibly_delivered`: its final dot is out."""
         phase, name = Phase.DOT if possibly_delivered else Phase.CONNECT, job.hop.destination.name
         attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=phase, at=self._terms.clock.now())
         outcome = replace(failure(INTERNAL, phase), possibly_delivered=possibly_delivered)
-        begin = "" if job.begun else name
-        self.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin)
+        self.settle_job(job, outcome, attempt)
 
     def record(self, settlements: Sequence[Settlement], begin: str = "") -> None:
         """Have verdicts recorded, delay warnings together with their report, message by message; see

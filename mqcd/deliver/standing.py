@@ -190,7 +190,7 @@ class Standing:
         """See `RuleSet.awaits_site`."""
         return self.rules.awaits_site(recipient, self._clock.now())
 
-    def misplaces(self, recipient: Recipient, hop: Hop) -> bool:
+    def misplaces(self, hop: Hop, recipient: Recipient) -> bool:
         """Whether a recipient that waits for its turn at a hop belongs elsewhere by now."""
         if recipient.key in self._acts:
             return True

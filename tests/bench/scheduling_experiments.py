@@ -48,7 +48,7 @@ class FifoEntering(Entering):
         self.waiting: deque[tuple[Lane, Recipient]] = deque()
 
     def room(self) -> int:
-        return self._bounds.queuecache - self.active
+        return self.bounds.queuecache - self.active
 
     def add(
         self, recipient: Recipient, domain: str, hop: Hop, now: int, content: bytes | None = None

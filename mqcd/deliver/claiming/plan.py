@@ -20,6 +20,8 @@ Times are monotonic ms.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mqcd.deliver.lanes.decisions import STUCK_MS
 
 MAX_SLEEP_MS = 3_600_000
@@ -28,19 +30,17 @@ EMPTY_CLAIM_MS = 1000
 """How long no claim is made after one that returned nothing although mail was due."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Plan:
     """One per deliverer. `room`: the number of recipients that may be claimed now, 0 = the active set is
     full. `several`: tenants share it."""
 
-    __slots__ = ("_claim_at", "_extra_at", "_passed_over", "_relieve_at")
-
-    def __init__(self) -> None:
-        self._claim_at = 0
-        self._extra_at = 0
-        """When a claim beyond the full active set may give something; 0 = it may by any change."""
-        self._relieve_at = 0
-        self._passed_over = False
-        """Whether the last claim passed over domains."""
+    _claim_at: int = 0
+    _extra_at: int = 0
+    """When a claim beyond the full active set may give something; 0 = it may by any change."""
+    _relieve_at: int = 0
+    _passed_over: bool = False
+    """Whether the last claim passed over domains."""
 
     # ------------------------------------------------------------ what to do
 

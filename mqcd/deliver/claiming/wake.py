@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock, QueueStore
@@ -21,19 +22,21 @@ from mqcd.deliver.connection.timers import Alarm
 from mqcd.deliver.lanes.scheduling import LaneTable
 
 
+@dataclass(eq=False, repr=False)
 class Wake:
     """One per deliverer."""
 
-    def __init__(self, table: LaneTable, store: QueueStore, clock: Clock) -> None:
-        self._table = table
-        self._entering = table.entering
-        self._store = store
-        self._clock = clock
-        self.plan = Plan()
-        self._event = asyncio.Event()
-        self._alarm = Alarm(clock, self.kick)
-        self._quiet = asyncio.Event()
-        """Set when delivery is drained; a waiter clears it first."""
+    _table: LaneTable
+    _store: QueueStore
+    _clock: Clock
+    plan: Plan = field(default_factory=Plan)
+    _event: asyncio.Event = field(default_factory=asyncio.Event)
+    _alarm: Alarm = field(init=False)
+    _quiet: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when delivery is drained; a waiter clears it first."""
+
+    def __post_init__(self) -> None:
+        self._alarm = Alarm(self._clock, self.kick)
         self._quiet.set()
 
     # ------------------------------------------------------------ reports
@@ -49,12 +52,12 @@ class Wake:
 
     def notified(self) -> None:
         """The store has new mail."""
-        if self.plan.new_mail(self._entering.room(), self._entering.shares.several):
+        if self.plan.new_mail(self._table.entering.room(), self._table.entering.shares.several):
             self._event.set()
 
     def released(self, recipients: Sequence[Recipient]) -> None:
         """Recipients have left; they may have kept other mail out of the active set, or from a connection."""
-        table, entering, plan = self._table, self._entering, self.plan
+        table, entering, plan = self._table, self._table.entering, self.plan
         kept_out = plan.kept_out(entering.room(), table.passing.passes_over)
         entering.leave(recipients)
         freed = plan.left(kept_out, entering.room(), entering.shares.several)
@@ -96,4 +99,4 @@ class Wake:
 
     def _is_drained(self) -> bool:
         due = self._store.next_due()
-        return not self._entering.active and (due is None or due > self._clock.now())
+        return not self._table.entering.active and (due is None or due > self._clock.now())

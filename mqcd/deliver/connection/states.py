@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from mqcd.core.states import following
-
 
 class State(Enum):
     """The state of a worker."""
@@ -65,8 +63,3 @@ TABLE: Mapping[State, Mapping[Event, State]] = {
     # Dismissed; then its task ends.
     State.LEAVING: {Event.LEAVE: State.LEAVING},
 }
-
-
-def after(state: State, event: Event) -> State:
-    """The state that follows. Raises IllegalTransition."""
-    return following(TABLE, state, event, "worker")

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mqcd.config.settings import ClientSettings
@@ -51,21 +52,19 @@ LEAST_RATE = 8000
 """Assumed rate of content, bits per second, where `mindatarate` is not set."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Limits:
     """The limits of one connection. Each method returns the deadline that follows."""
 
-    __slots__ = ("_recipients", "_reply_ms", "_settings", "_whole", "_whole_ms")
-
-    def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        self._recipients = 0
-        """Of the transaction under way."""
-        self._reply_ms = 0
-        """Length of the limit on the next reply."""
-        self._whole = 0
-        """Deadline of everything under way; 0 = none."""
-        self._whole_ms = 0
-        """Length of that limit."""
+    _settings: ClientSettings
+    _recipients: int = 0
+    """Of the transaction under way."""
+    _reply_ms: int = 0
+    """Length of the limit on the next reply."""
+    _whole: int = 0
+    """Deadline of everything under way; 0 = none."""
+    _whole_ms: int = 0
+    """Length of that limit."""
 
     def opening(self, now: int) -> int:
         """A connection is being made."""
@@ -136,14 +135,14 @@ class Guarded(Protocol):
         """Called once per deadline, when it has passed."""
 
 
+@dataclass(eq=False, repr=False)
 class Sweep:
     """Watches deadlines while there are any to watch."""
 
-    def __init__(self, clock: Clock, tick_ms: int) -> None:
-        self._clock = clock
-        self.tick_ms = tick_ms
-        self._guarded: set[Guarded] = set()
-        self._task: asyncio.Task[None] | None = None
+    _clock: Clock
+    tick_ms: int
+    _guarded: set[Guarded] = field(default_factory=set)
+    _task: asyncio.Task[None] | None = None
 
     def add(self, guarded: Guarded) -> None:
         """Watch its deadline from now on."""
@@ -167,14 +166,14 @@ class Sweep:
                 guarded.expire()
 
 
+@dataclass(eq=False, repr=False)
 class Alarm:
     """Calls back once at the earliest of the times it was set to; it may call early, never late."""
 
-    def __init__(self, clock: Clock, callback: Callable[[], None]) -> None:
-        self._clock = clock
-        self._callback = callback
-        self._at = 0
-        self._task: asyncio.Task[None] | None = None
+    _clock: Clock
+    _callback: Callable[[], None]
+    _at: int = 0
+    _task: asyncio.Task[None] | None = None
 
     def set(self, ms: int) -> None:
         """Call back in `ms` ms at the latest."""

@@ -31,14 +31,15 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from mqcd.core.model import Attempt, Phase
+from mqcd.core.model import Phase
 from mqcd.core.ports import QueueStore
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.states import following
 from mqcd.deliver.connection.attempt import End, transact
 from mqcd.deliver.connection.connecting import Connector, NoHost
 from mqcd.deliver.connection.link import Link, LinkView
-from mqcd.deliver.connection.states import TABLE, Event, State, after
+from mqcd.deliver.connection.states import TABLE, Event, State
 from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
@@ -46,7 +47,7 @@ from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.settling import Settling
-from mqcd.deliver.smtp.exchange import Outcome, Result
+from mqcd.deliver.smtp.exchange import Result
 from mqcd.deliver.terms import Terms
 from mqcd.deliver.verdicts import BROKEN, failure, feedback_of
 
@@ -104,7 +105,7 @@ class Worker:
 
     def _on(self, event: Event) -> None:
         """Change the state. Raises IllegalTransition."""
-        self._state = after(self._state, event)
+        self._state = following(TABLE, self._state, event, "worker")
 
     @property
     def _possibly_delivered(self) -> bool:
@@ -298,10 +299,10 @@ class Worker:
         outcome = failure(found.reply, found.phase)
         outcome = self._settling.judge(outcome, job.hop, job.recipients[0].domain)
         if outcome.result is Result.BOUNCED:
-            self._settle_all(job, outcome, attempt)
+            self._settling.settle_job(job, outcome, attempt)
             return
         give = self._table.failed(self.lane, now, found.reply)
-        self._settle_all(job, outcome, attempt, self.lane.comes_back(now))
+        self._settling.settle_job(job, outcome, attempt, self.lane.comes_back(now))
         self._settling.give(give)
 
     def _no_room(self, job: Job, reply: Reply) -> None:
@@ -386,10 +387,6 @@ class Worker:
         _log.exception("internal error in delivery to %s", self.lane.name, extra=about)
         if job is not None:
             self._settling.own_fault(job, self._possibly_delivered)
-
-    def _settle_all(self, job: Job, outcome: Outcome, attempt: Attempt, within: int | None = None) -> None:
-        begin = "" if job.begun else job.hop.destination.name
-        self._settling.settle_all(job.recipients, outcome, attempt, job.hop.policy.schedule, begin, within)
 
     def _leave(self) -> None:
         self._on(_LEAVE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from mqcd.core.errors import MqcdError
 from mqcd.core.model import Recipient, Settlement
@@ -24,15 +25,15 @@ AGAIN_MS = 60_000
 _log = logging.getLogger("mqcd.deliver")
 
 
+@dataclass(eq=False, repr=False)
 class Suspects:
     """The suspects of one store."""
 
-    def __init__(self, store: QueueStore, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._found: dict[tuple[int, int], Recipient] = {}
-        self._settled: set[tuple[int, int]] | None = set()
-        """Recipients whose outcome was recorded during the search; None = the search has ended."""
+    _store: QueueStore
+    _clock: Clock
+    _found: dict[tuple[int, int], Recipient] = field(default_factory=dict)
+    _settled: set[tuple[int, int]] | None = field(default_factory=set)
+    """Recipients whose outcome was recorded during the search; None = the search has ended."""
 
     def __iter__(self) -> Iterator[Recipient]:
         return iter(self._found.values())

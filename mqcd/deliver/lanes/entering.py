@@ -36,7 +36,8 @@ from mqcd.deliver.routing.policy import Hop
 class Entering:
     """The way into the lanes of one table, and the count of what is in flight."""
 
-    _bounds: Bounds
+    bounds: Bounds
+    """Those in effect; the table changes them."""
     _lanes: dict[str, Lane]
     """The table's; those of new hops are added."""
     _turns: Turns
@@ -50,20 +51,16 @@ class Entering:
     shares: Shares = field(default_factory=Shares)
     """What each tenant has of these."""
 
-    def rebind(self, bounds: Bounds) -> None:
-        """Apply other bounds from now on."""
-        self._bounds = bounds
-
     # ------------------------------------------------------------ the active set
 
     def room(self) -> int:
         """The number of recipients to claim now: none until a tenth of the active set is free."""
-        room = self._bounds.queuecache - self.active
-        return room if room * 10 >= self._bounds.queuecache else 0
+        room = self.bounds.queuecache - self.active
+        return room if room * 10 >= self.bounds.queuecache else 0
 
     def places(self, skip: Skip) -> Places:
         """What a claim that passes over the domains in `skip` may give to which tenants beyond its room."""
-        most = self._bounds.queuecache
+        most = self.bounds.queuecache
         return Places(self.shares, self.active, most, full=not self.room(), takes_few=skip.takes_few)
 
     def enter(self, recipients: Sequence[Recipient]) -> None:
@@ -90,12 +87,12 @@ class Entering:
         job = Job(hop, recipient.envelope, [recipient], now, content)
         if not is_free(lane, self._throttle.senders):
             job.limit = self._throttle.of_sender(recipient)
-            most = self._bounds.queuecache
+            most = self.bounds.queuecache
             job.few = self.shares.is_few(recipient, lane.queue.few, self.active, most)
             if give := self._keep_outside(lane, job, now):
                 return give
         self._line_up(lane, job, now)
-        if lane.idle or lane.connections < lane.most_connections(self._bounds.queuecache, now):
+        if lane.idle or lane.connections < lane.most_connections(self.bounds.queuecache, now):
             self._turns.push(lane)
         return None
 
@@ -109,7 +106,7 @@ class Entering:
         if not free and not lane.has_room(len(recipients)):
             return None
         room = self.room()
-        if len(recipients) > min(room, self._bounds.maxrecips or room):
+        if len(recipients) > min(room, self.bounds.maxrecips or room):
             return None
         if hop.sole:
             self._passing.belongs(recipients[0].domain, lane)
@@ -150,7 +147,7 @@ class Entering:
     @property
     def _new_share(self) -> int:
         """The most that a lane may hold of which no transaction has ended."""
-        return max(self._bounds.queuecache // 4, 1)
+        return max(self.bounds.queuecache // 4, 1)
 
     def _keep_outside(self, lane: Lane, job: Job, now: int) -> Give | None:
         """A Give where something holds the recipient back; its lane or its rate notes when it returns."""
@@ -175,7 +172,7 @@ class Entering:
         """Its recipient goes to the job of its message that has room, else in this one to its turn. A job has
         room for any number where `maxrecips` is 0: no more than `queuecache` are there."""
         queue, [recipient] = lane.queue, job.recipients
-        most = self._bounds.maxrecips or self._bounds.queuecache
+        most = self.bounds.maxrecips or self.bounds.queuecache
         several = recipient.envelope.spid & 1
         if several and queue.join(recipient, job.hop, most):
             return

@@ -24,6 +24,7 @@ rest on, when a claim begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeVar, overload
 
 from mqcd.deliver.lanes.lane import Lane
@@ -35,29 +36,23 @@ MAX_DOMAINS = 1000
 """Domains of a suspended lane that are named to the store; others are claimed and given back."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Skip(Mapping[str, int]):
     """Domains that one claim passes over, and until when. They are looked up on demand: there may be tens of
     thousands, and a claim meets few of them."""
 
-    def __init__(
-        self,
-        resting: Collection[Lane],
-        dead: Collection[Lane],
-        homes: Mapping[str, Lane],
-        barred: Mapping[str, int],
-        spared: Callable[[str], bool] | None,
-        now: int,
-        wall: int,
-    ) -> None:
-        """`homes`: by domain, the lane that all its mail goes by. `barred`: until when, wall time. `spared`:
-        the domains that dead lanes do not have passed over. `now` is monotonic."""
-        self._resting = resting
-        self._dead = dead
-        self._lane_of = homes
-        self._barred = barred
-        self._now = now
-        self._from = wall
-        self._spared = spared
+    _resting: Collection[Lane]
+    _dead: Collection[Lane]
+    _lane_of: Mapping[str, Lane]
+    """By domain, the lane that all its mail goes by."""
+    _barred: Mapping[str, int]
+    """Until when, wall time."""
+    _spared: Callable[[str], bool] | None
+    """The domains that dead lanes do not have passed over."""
+    _now: int
+    """Monotonic."""
+    _from: int
+    """The same, wall time."""
 
     def __getitem__(self, domain: str) -> int:
         if until := self.get(domain, 0):
@@ -183,9 +178,6 @@ class Passing:
         if lane is None or not lane.suspended:
             return False
         return not probed or bool(lane.queue.waiting or lane.connections)
-
-    def __bool__(self) -> bool:
-        return bool(self._dead)
 
     def dead(self, domains: Collection[str] | None) -> list[Lane]:
         """Suspended lanes that take mail for `domains` (None = any), or may take it."""

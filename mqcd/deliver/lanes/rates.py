@@ -53,7 +53,7 @@ class Limit:
     `burst`, `wait` never returns 0.
     """
 
-    __slots__ = ("_at", "_booked", "_level", "asleep", "burst", "held", "rate", "scope")
+    __slots__ = ("_at", "_level", "asleep", "booked", "burst", "held", "rate", "scope")
 
     def __init__(self, scope: Scope, rate: Rate) -> None:
         self.scope = scope
@@ -66,7 +66,8 @@ class Limit:
         # A recipient costs `rate.per`, a millisecond gives `rate.count`: integers, hence exact.
         self._level = self.burst * rate.per
         self._at = 0
-        self._booked = 0.0
+        self.booked = 0.0
+        """The last turn of the mail that waits outside."""
 
     def wait(self, recipients: int, now: int) -> int:
         """Time, ms, until there are tokens for `recipients`, if none is taken meanwhile; 0 = now."""
@@ -86,7 +87,7 @@ class Limit:
         a recipient that has `been_outside` goes ahead of newcomers.
         """
         room = 2 * HOLD_MS if been_outside else HOLD_MS
-        if self.held >= most or not (been_outside or self._booked <= now + HOLD_MS):
+        if self.held >= most or not (been_outside or self.booked <= now + HOLD_MS):
             return False
         return self.wait(self.held + 1, now) <= room
 
@@ -94,17 +95,12 @@ class Limit:
         """In how many ms one more recipient should come back; 0 = it may wait inside, see `lets_in`."""
         if self.lets_in(now, most, been_outside):
             return 0
-        turn = max(self._booked + self.rate.per / self.rate.count, now + self.wait(self.held + 1, now))
+        turn = max(self.booked + self.rate.per / self.rate.count, now + self.wait(self.held + 1, now))
         if turn - now > LONGEST_MS:
             return LONGEST_MS
-        self._booked = turn
+        self.booked = turn
         back = (int(turn) - TURN_MS) // STEP_MS * STEP_MS
         return max(back - now, STEP_MS)
-
-    @property
-    def booked(self) -> float:
-        """The last turn of the mail that waits outside."""
-        return self._booked
 
     def change(self, rate: Rate, now: int) -> None:
         """Apply another rate from now on; used tokens stay used."""
@@ -112,11 +108,11 @@ class Limit:
         left = self._level // self.rate.per
         self.rate, self.burst = rate, _burst(rate)
         self._level = min(left, self.burst) * rate.per
-        self._booked = 0.0
+        self.booked = 0.0
 
     def is_full(self, now: int) -> bool:
         """Whether a new limit would behave the same."""
-        return not self.held and not self.wait(self.burst, now) and self._booked <= now
+        return not self.held and not self.wait(self.burst, now) and self.booked <= now
 
     def _fill(self, now: int) -> None:
         if now > self._at:
@@ -149,7 +145,7 @@ class SharedLimit(Limit):
     def change(self, rate: Rate, now: int) -> None:
         """See `Limit`; the time until used tokens are regained stays."""
         self.rate, self.burst = rate, _burst(rate)
-        self._booked = 0.0
+        self.booked = 0.0
 
     def _ns(self, recipients: int) -> int:
         return recipients * self.rate.per * _NS // self.rate.count

@@ -75,7 +75,6 @@ class LaneTable:
     """All lanes, which work starts, and what follows when it ends; mail comes by `entering`."""
 
     def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
         self._lanes: dict[str, Lane] = {}
         self._turns = Turns()
         self._alarms = Alarms()
@@ -89,8 +88,7 @@ class LaneTable:
     def rebind(self, bounds: Bounds, now: int) -> None:
         """Apply other bounds from the next decision on; connections above them end by themselves. What rates
         have used up stays used up. Domains may have other lanes from now on."""
-        self._bounds = bounds
-        self.entering.rebind(bounds)
+        self.entering.bounds = bounds
         self.passing.clear()
         self._throttle.rebind(bounds, self._lanes.values(), now)
         self.slots.rebind(bounds.maxconnections)  # Held lanes come into line with jobs that stood aside.
@@ -103,12 +101,12 @@ class LaneTable:
 
     def states(self, now: int) -> list[LaneState]:
         """A snapshot for operators."""
-        return [lane.view(self._bounds.queuecache, now) for lane in self._lanes.values()]
+        return [lane.view(self.entering.bounds.queuecache, now) for lane in self._lanes.values()]
 
     def state(self, name: str, now: int) -> LaneState | None:
         """The state of one lane; None if there is none of this name."""
         lane = self._lanes.get(name)
-        return None if lane is None else lane.view(self._bounds.queuecache, now)
+        return None if lane is None else lane.view(self.entering.bounds.queuecache, now)
 
     def wait(self, recipient: Recipient, now: int) -> Wait:
         """What stands before a recipient of the queue."""
@@ -138,7 +136,7 @@ class LaneTable:
         self._throttle.wake(now)
         started: list[Start] = []
         blocked: list[Lane] = []
-        slots, most, single = self.slots, self._bounds.queuecache, len(self._lanes) == 1
+        slots, most, single = self.slots, self.entering.bounds.queuecache, len(self._lanes) == 1
         slots.release_held()
         # Where all connections are in use, only a lane with an idle one can start something.
         while not slots.full or slots.idle:
@@ -195,7 +193,7 @@ class LaneTable:
         """A transaction ran to its end, in `took` ms: the destination is open."""
         lane.moved = now
         quick = lane.pace.measure(took, now)
-        after = decisions.passed(lane, feedback, quick, self._bounds.queuecache, now)
+        after = decisions.passed(lane, feedback, quick, self.entering.bounds.queuecache, now)
         if after is not None:
             self._apply(lane, after, now)
         self.slots.judge(lane, now)
@@ -272,7 +270,7 @@ class LaneTable:
         given: list[Give] = []
         if self.entering.room():
             return given
-        for lane, share in reliefs(self.lanes(), self._bounds.queuecache, now):
+        for lane, share in reliefs(self.lanes(), self.entering.bounds.queuecache, now):
             lane.share = share
             self.passing.add(lane)
             cut = lane.queue.cut(share.most)
@@ -287,13 +285,13 @@ class LaneTable:
             if (gone := lane.queue.cull(partial(over, lane), spare_first=lane.suspended))
         ]
 
-    def withdraw(self, misplaced: Callable[[Recipient, Hop], bool]) -> list[Recipient]:
+    def withdraw(self, misplaced: Callable[[Hop, Recipient], bool]) -> list[Recipient]:
         """Remove and return the waiting recipients that are `misplaced` in their lanes."""
         return self._throttle.withdraw(self._lanes.values(), misplaced)
 
     def empty(self) -> list[Recipient]:
         """Remove and return everything that waits, for an orderly stop."""
-        return self.withdraw(lambda _recipient, _hop: True)
+        return self.withdraw(lambda _hop, _recipient: True)
 
     # ------------------------------------------------------------ inside
 

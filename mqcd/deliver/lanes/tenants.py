@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from mqcd.core.model import Recipient
 
@@ -37,17 +38,15 @@ MOST_EXTRA = 500
 _KEPT_TURNS = 64
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TurnOrder:
     """Numbers the turns of jobs that go one after the other: of a lane, or of all lanes of a named zone."""
 
-    __slots__ = ("_kept", "_last", "now")
-
-    def __init__(self) -> None:
-        self.now = 0
-        """The last turn that was served."""
-        self._last: dict[str, int] = {}
-        """By tenant, its last turn that was given out; those not after `now` are dropped at times."""
-        self._kept = _KEPT_TURNS
+    now: int = 0
+    """The last turn that was served."""
+    _last: dict[str, int] = field(default_factory=dict)
+    """By tenant, its last turn that was given out; those not after `now` are dropped at times."""
+    _kept: int = _KEPT_TURNS
 
     def next(self, tenant: str) -> int:
         """The turn of a tenant's new job."""
@@ -76,18 +75,16 @@ class TurnOrder:
             self.now = turn
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Shares:
     """What each tenant holds of the active set."""
 
-    __slots__ = ("_first", "held", "several")
-
-    def __init__(self) -> None:
-        self.held: Counter[str] = Counter()
-        """Recipients in flight by tenant; none is 0."""
-        self.several = False
-        """Whether there has been mail of more than one tenant: until then none holds little beside another,
-        and no claim asks for places."""
-        self._first: str | None = None
+    held: Counter[str] = field(default_factory=Counter)
+    """Recipients in flight by tenant; none is 0."""
+    several: bool = False
+    """Whether there has been mail of more than one tenant: until then none holds little beside another,
+    and no claim asks for places."""
+    _first: str | None = None
 
     def enter(self, recipients: Iterable[Recipient]) -> None:
         """They are in flight now."""
@@ -123,8 +120,6 @@ class Shares:
 
 class Places:
     """See `core.queueing.turns.Places`: the places that one claim may fill."""
-
-    __slots__ = ("_active", "_left", "_most", "_shares", "_taken", "_takes_few", "extra", "refused")
 
     def __init__(
         self, shares: Shares, active: int, most: int, *, full: bool, takes_few: Callable[[str, int], bool]

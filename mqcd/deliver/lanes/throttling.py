@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import assert_never
 
@@ -135,16 +136,12 @@ class Throttle:
                 lane.queue.come_back(job)
         self._aside.clear()
 
-    def withdraw(self, lanes: Iterable[Lane], misplaced: Callable[[Recipient, Hop], bool]) -> list[Recipient]:
+    def withdraw(self, lanes: Iterable[Lane], misplaced: Callable[[Hop, Recipient], bool]) -> list[Recipient]:
         """Take the waiting recipients that are `misplaced` out of their lanes, those aside among them."""
         self.release()
         gone: list[Recipient] = []
         for lane in lanes:
-
-            def is_misplaced(recipient: Recipient, lane: Lane = lane) -> bool:
-                return misplaced(recipient, lane.hop)
-
-            gone += lane.queue.cull(is_misplaced, spare_first=False)
+            gone += lane.queue.cull(partial(misplaced, lane.hop), spare_first=False)
             self._turns.push(lane)
         return gone
 

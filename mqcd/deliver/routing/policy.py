@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from mqcd.config.advice import Shaping
 from mqcd.config.settings import (
@@ -321,13 +321,7 @@ def _fits_domain(match: ZoneMatchSettings, domain: str) -> bool:
     return not match.domain or any(fits_name(each, domain) for each in match.domain)
 
 
-class _Matching(Protocol):
-    @property
-    def match(self) -> str:
-        """Recipient domain, or pattern of the names of MX hosts."""
-
-
-_Entry = TypeVar("_Entry", bound=_Matching)
+_Entry = TypeVar("_Entry", DestinationSettings, Shaping)
 
 
 def _entry(entries: Sequence[_Entry], domain: str, hosts: Sequence[str]) -> _Entry | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
@@ -52,7 +53,8 @@ class Router:
         self._resolver = resolver
         self._clock = clock
         self._kept: OrderedDict[str, tuple[int, Destination]] = OrderedDict()
-        self._chosen: dict[str, Destination] = {}
+        self._named = lru_cache(MAX_KEPT)(self._relays.named)
+        """Of a next hop that an operator chose, the destination: the same object each time."""
         self._hops: OrderedDict[tuple[str, str], Hop] = OrderedDict()
 
     def known(self, envelope: Envelope, domain: str) -> Hop | None:
@@ -64,14 +66,6 @@ class Router:
     def chosen(self, recipient: Recipient) -> Hop:
         """The hop of a recipient for which an operator chose one: its `route` is then its domain in lanes."""
         return self.hop(recipient.envelope, recipient.route, self._named(recipient.route))
-
-    def _named(self, route: str) -> Destination:
-        destination = self._chosen.get(route)
-        if destination is None:
-            destination = self._chosen[route] = self._relays.named(route)
-            if len(self._chosen) > MAX_KEPT:
-                del self._chosen[next(iter(self._chosen))]
-        return destination
 
     @property
     def zones(self) -> Mapping[str, Node]:

@@ -80,14 +80,14 @@ def _external(login: Login) -> bytes:
 _INITIAL = {PLAIN: _plain, EXTERNAL: _external}
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Exchange:
     """One try to log in, from AUTH to the server's verdict."""
 
-    def __init__(self, login: Login, mechanism: str) -> None:
-        self._login = login
-        self._mechanism = mechanism
-        self._turns = 0
-        self._cancelled = False
+    _login: Login
+    _mechanism: str
+    _turns: int = 0
+    _cancelled: bool = False
 
     def command(self) -> bytes:
         line = f"AUTH {self._mechanism}".encode()

@@ -128,7 +128,7 @@ class SmtpClient(Handshake):
     @property
     def phase(self) -> Phase:
         """The phase of the awaited reply, else the last phase entered."""
-        return _RULES[self._expected[0][0]].phase if self._expected else self._phase
+        return self._expected[0][0].phase if self._expected else self._phase
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -240,7 +240,7 @@ class SmtpClient(Handshake):
         rule = _RULES[step]
         if step not in _SILENT:
             self.answered = True
-            self._phase = rule.phase
+            self._phase = step.phase
         kind = raw.code // 100
         if kind == rule.good:
             rule.accepted(self, raw, index)
@@ -251,7 +251,7 @@ class SmtpClient(Handshake):
         elif kind == 3 and rule.asked is not None:
             rule.asked(self, raw, index)
         else:
-            self._finish(local("4.5.0", f"reply {raw.code} unexpected in phase {rule.phase.value}"))
+            self._finish(local("4.5.0", f"reply {raw.code} unexpected in phase {step.phase.value}"))
 
     @property
     def _chunked(self) -> bool:
@@ -358,7 +358,6 @@ _Handler = Callable[[SmtpClient, RawReply, int], None]
 class _Rule:
     """What the reply to one command means."""
 
-    phase: Phase
     good: int
     """First digit of the reply that lets the session go on."""
     accepted: _Handler
@@ -369,18 +368,18 @@ class _Rule:
 
 
 _RULES: Mapping[Step, _Rule] = {
-    Step.GREETING: _Rule(Phase.GREETING, 2, SmtpClient._greeted, SmtpClient._end_session),
-    Step.EHLO: _Rule(Phase.EHLO, 2, SmtpClient._hello_taken, SmtpClient._ehlo_refused),
-    Step.HELO: _Rule(Phase.EHLO, 2, SmtpClient._helo_taken, SmtpClient._end_session),
-    Step.STARTTLS: _Rule(Phase.TLS, 2, SmtpClient._tls_granted, SmtpClient._tls_refused),
-    Step.AUTH: _Rule(Phase.AUTH, 2, SmtpClient._go_on, SmtpClient._login_refused, SmtpClient._challenged),
-    Step.RSET: _Rule(Phase.MAIL, 2, SmtpClient._go_on, SmtpClient._end_session),
-    Step.MAIL: _Rule(Phase.MAIL, 2, SmtpClient._go_on, SmtpClient._mail_refused),
-    Step.RCPT: _Rule(Phase.RCPT, 2, SmtpClient._rcpt_taken, SmtpClient._rcpt_refused),
-    Step.DATA: _Rule(Phase.DATA, 3, SmtpClient._data_taken, SmtpClient._data_refused),
-    Step.CHUNK: _Rule(Phase.DATA, 2, SmtpClient._go_on, SmtpClient._chunk_refused),
-    Step.END: _Rule(Phase.DOT, 2, SmtpClient._content_taken, SmtpClient._content_refused),
-    Step.QUIT: _Rule(Phase.DOT, 2, SmtpClient._quit_answered, SmtpClient._quit_answered),
+    Step.GREETING: _Rule(2, SmtpClient._greeted, SmtpClient._end_session),
+    Step.EHLO: _Rule(2, SmtpClient._hello_taken, SmtpClient._ehlo_refused),
+    Step.HELO: _Rule(2, SmtpClient._helo_taken, SmtpClient._end_session),
+    Step.STARTTLS: _Rule(2, SmtpClient._tls_granted, SmtpClient._tls_refused),
+    Step.AUTH: _Rule(2, SmtpClient._go_on, SmtpClient._login_refused, SmtpClient._challenged),
+    Step.RSET: _Rule(2, SmtpClient._go_on, SmtpClient._end_session),
+    Step.MAIL: _Rule(2, SmtpClient._go_on, SmtpClient._mail_refused),
+    Step.RCPT: _Rule(2, SmtpClient._rcpt_taken, SmtpClient._rcpt_refused),
+    Step.DATA: _Rule(3, SmtpClient._data_taken, SmtpClient._data_refused),
+    Step.CHUNK: _Rule(2, SmtpClient._go_on, SmtpClient._chunk_refused),
+    Step.END: _Rule(2, SmtpClient._content_taken, SmtpClient._content_refused),
+    Step.QUIT: _Rule(2, SmtpClient._quit_answered, SmtpClient._quit_answered),
 }
 _SILENT = frozenset({Step.RSET, Step.QUIT})
 """Steps whose replies say nothing about the message."""

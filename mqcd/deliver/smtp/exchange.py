@@ -13,20 +13,23 @@ from mqcd.deliver.smtp.auth import Login
 
 
 class Step(Enum):
-    """A command whose reply is awaited."""
+    """A command whose reply is awaited, and its phase."""
 
-    GREETING = Phase.GREETING
-    EHLO = Phase.EHLO
-    HELO = "helo"
-    STARTTLS = Phase.TLS
-    AUTH = Phase.AUTH
-    RSET = "rset"
-    MAIL = Phase.MAIL
-    RCPT = Phase.RCPT
-    DATA = Phase.DATA
-    CHUNK = "chunk"
-    END = Phase.DOT
-    QUIT = "quit"
+    GREETING = "greeting", Phase.GREETING
+    EHLO = "ehlo", Phase.EHLO
+    HELO = "helo", Phase.EHLO
+    STARTTLS = "starttls", Phase.TLS
+    AUTH = "auth", Phase.AUTH
+    RSET = "rset", Phase.MAIL
+    MAIL = "mail", Phase.MAIL
+    RCPT = "rcpt", Phase.RCPT
+    DATA = "data", Phase.DATA
+    CHUNK = "chunk", Phase.DATA
+    END = "end", Phase.DOT
+    QUIT = "quit", Phase.DOT
+
+    def __init__(self, _command: str, phase: Phase) -> None:
+        self.phase = phase
 
     __hash__ = object.__hash__
     """Looked up for each reply: hashed by identity, faster than Enum's own hash."""

@@ -23,8 +23,6 @@ from mqcd.deliver.smtp.exchange import Options, Step
 from mqcd.deliver.smtp.replies import RawReply, ReplyReader
 from mqcd.deliver.smtp.states import STATES, Event, State
 
-_PHASES = {Step.EHLO: Phase.EHLO, Step.HELO: Phase.EHLO, Step.STARTTLS: Phase.TLS, Step.AUTH: Phase.AUTH}
-
 
 @dataclass(frozen=True, slots=True)
 class Say:
@@ -32,11 +30,6 @@ class Say:
 
     line: bytes
     step: Step
-
-    @property
-    def phase(self) -> Phase:
-        """The phase that it belongs to."""
-        return _PHASES[self.step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +161,7 @@ class Handshake:
     def _say(self, said: Say) -> None:
         self._out.append(said.line)
         self._expected.append((said.step, 0))
-        self._phase = said.phase
+        self._phase = said.step.phase
 
     # ------------------------------------------------------------ what replies do
 

@@ -6,6 +6,8 @@ limits below. Fails only with DecodeError: what is not a reply, or one that does
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from mqcd.core.errors import DecodeError
 from mqcd.core.smtp.reply import MAX_REPLY_LINE, Reply, join_lines, parse_line
 
@@ -14,31 +16,27 @@ MAX_REPLY_LINES = 200
 _MARKS = (b" ", b"-")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RawReply:
     """One reply, its text still octets: most replies are only looked at for their code."""
 
-    __slots__ = ("code", "lines")
-
-    def __init__(self, code: int, lines: list[bytes]) -> None:
-        self.code = code
-        """Three digits, 200 to 599."""
-        self.lines = lines
-        """Text of each line, code and mark taken off."""
+    code: int
+    """Three digits, 200 to 599."""
+    lines: list[bytes]
+    """Text of each line, code and mark taken off."""
 
     def reply(self) -> Reply:
         return join_lines(self.code, [line.decode("utf-8", "replace") for line in self.lines])
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ReplyReader:
     """Octets in, replies out. A bare LF ends a line too, for servers that cannot do better."""
 
-    __slots__ = ("_at", "_buffer", "_code", "_lines")
-
-    def __init__(self) -> None:
-        self._buffer = b""
-        self._at = 0
-        self._code = 0
-        self._lines: list[bytes] = []
+    _buffer: bytes = b""
+    _at: int = 0
+    _code: int = 0
+    _lines: list[bytes] = field(default_factory=list)
 
     @property
     def pending(self) -> bool:

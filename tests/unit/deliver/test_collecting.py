@@ -79,6 +79,16 @@ async def test_what_is_refused_for_now_stays_held() -> None:
         assert [message[1] for message in peer.messages] == [("full@a.example",)]
 
 
+async def test_a_suspended_session_suspends_no_domain() -> None:
+    async with kit() as made:
+        await made.submit("x@a.example")
+        made.deliverer.rule([rule("suspend", "site = atrn:bob")], MINUTE)
+        await collect(made, Peer())
+        await made.until(lambda: held(made) == 1 and not made.deliverer.active)
+        assert made.deliverer.standing.applied == {"suspend-1": 1}
+        assert made.deliverer.standing.suspended() == {}
+
+
 async def test_a_connection_that_breaks_leaves_the_rest_held() -> None:
     async with kit() as made:
         for number in range(5):

@@ -3,7 +3,8 @@
 import pytest
 
 from mqcd.core.errors import IllegalTransition
-from mqcd.deliver.connection.states import TABLE, Event, State, after
+from mqcd.core.states import following
+from mqcd.deliver.connection.states import TABLE, Event, State
 
 LIFE = [
     (Event.BEGIN, State.OPENING),
@@ -25,9 +26,9 @@ def test_each_state_has_a_row() -> None:
 
 def test_a_worker_opens_works_rests_and_leaves() -> None:
     state = State.NEW
-    for event, following in LIFE:
-        state = after(state, event)
-        assert state is following
+    for event, expected in LIFE:
+        state = following(TABLE, state, event, "worker")
+        assert state is expected
 
 
 @pytest.mark.parametrize(
@@ -44,4 +45,4 @@ def test_a_worker_opens_works_rests_and_leaves() -> None:
 )
 def test_an_illegal_event_raises(state: State, event: Event) -> None:
     with pytest.raises(IllegalTransition):
-        after(state, event)
+        following(TABLE, state, event, "worker")

@@ -685,7 +685,7 @@ def test_a_lane_that_is_emptied_in_its_sleep_wakes_for_later_mail() -> None:
     now = MINUTE - 8000
     assert fill(lanes, "a", 1, now, first=1, via=slow) == []
     assert lanes.dispatch(now) == []
-    assert len(lanes.withdraw(lambda _recipient, _hop: True)) == 1
+    assert len(lanes.withdraw(lambda _hop, _recipient: True)) == 1
     assert lanes.next_wake(now) == 8000
     assert fill(lanes, "a", 1, now + 1, first=2, via=slow) == []
     assert lanes.dispatch(now + 1) == []

@@ -144,7 +144,7 @@ class Walk:
         self.leave(*self.table.relieve(self.now), *self.table.cull(lambda _, each: each.qid % 5 == number))
 
     def withdraws(self, number: int) -> None:
-        self.table.entering.leave(self.table.withdraw(lambda each, _: each.qid % 5 == number))
+        self.table.entering.leave(self.table.withdraw(lambda _, each: each.qid % 5 == number))
 
     def looks(self, _number: int) -> None:
         """What changes nothing that counts."""
@@ -184,7 +184,7 @@ def check(walk: Walk) -> None:
 
 
 def counts_add_up(table: LaneTable, lanes: Sequence[Lane]) -> None:
-    slots, most = table.slots, table._bounds.maxconnections
+    slots, most = table.slots, table.entering.bounds.maxconnections
     assert slots.taken == sum(lane.connections for lane in lanes)
     assert slots.idle == sum(lane.idle for lane in lanes)
     assert slots.doubted == sum(lane.connections for lane in lanes if lane.doubted)
