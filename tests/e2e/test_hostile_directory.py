@@ -46,14 +46,6 @@ def test_imports_and_repairs_take_no_module_from_the_directory(tmp_path: Path) -
     assert imported_from(hostile) == []
 
 
-def test_demo_takes_no_module_from_the_directory(tmp_path: Path) -> None:
-    hostile = hostile_directory(tmp_path)
-    subprocess.run(
-        [script("mqcd"), "demo"], cwd=hostile, timeout=DEADLINE, check=True, stdout=subprocess.DEVNULL
-    )
-    assert imported_from(hostile) == []
-
-
 async def test_children_of_the_server_take_no_module(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""`mqcd pipeline` as processes of its own: what they import, and two executors."""
+"""`mqcd pipeline` as processes of its own: a stream to kill, and two executors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ import pyspark
 import pytest
 
 from mqcd.pipeline.store.store import Store
-from tests.e2e.kit.hostile import hostile_directory, imported_from, script
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.server import ROOT
 from tests.pipeline.asking import table
-from tests.pipeline.making import T0, Log, ids_in
+from tests.pipeline.making import ids_in
 from tests.pipeline.test_ledger import busy
 from tests.unit.queue.support import Rig
 
@@ -62,17 +61,6 @@ class Place:
 
     def commits(self) -> int:
         return len(list((self.tables / "_log").glob("*.json")))
-
-
-def test_workers_import_nothing_from_the_working_directory(tmp_path: Path) -> None:
-    place, log = Place(tmp_path), Log()
-    log.deliver(T0)
-    log.seal(place.events)
-    hostile = hostile_directory(tmp_path)
-    command = [script("mqcd"), *place.command("pipeline", "run", "--json")[3:]]
-    done = subprocess.run(command, stdout=PIPE, text=True, timeout=LONG, check=True, cwd=hostile)
-    assert json.loads(done.stdout.splitlines()[-1])["damaged"] == 0
-    assert imported_from(hostile) == []
 
 
 async def test_separate_executors_do_every_job(tmp_path: Path) -> None:

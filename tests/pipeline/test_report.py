@@ -19,6 +19,7 @@ from mqcd.pipeline.report.gather import gather, last_days
 from mqcd.pipeline.report.make import Subject, make, write
 from mqcd.pipeline.report.page import page
 from mqcd.pipeline.store.store import Store
+from tests.e2e.kit.hostile import hostile_directory, imported_from, script
 from tests.fakes.figures import figures
 from tests.pipeline.asking import ask
 from tests.pipeline.browser import look, screenshot
@@ -223,12 +224,14 @@ def test_a_browser_shows_it_without_a_request_or_a_complaint(tmp_path: Path) -> 
 def test_the_demo_ends_with_a_report_of_itself(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = tmp_path / "kept"
+    """And neither it nor what Spark starts takes a module from the working directory."""
+    kept, hostile = tmp_path / "kept", hostile_directory(tmp_path)
     played = subprocess.run(
-        [*MQCD, "demo", "--pipeline", "--keep", str(kept)],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300,
+        [script("mqcd"), "demo", "--pipeline", "--keep", str(kept)],
+        capture_output=True, text=True, check=False, cwd=hostile, timeout=500,
     )  # fmt: skip
     assert played.returncode == 0, played.stdout + played.stderr
+    assert imported_from(hostile) == []
     said = " ".join(played.stdout.split())
     assert "All 10 recipients" in said
     assert "10 accepted, 8 delivered, 3 deferrals, 1 bounced, 0 expired" in said

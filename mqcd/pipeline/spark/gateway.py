@@ -75,7 +75,8 @@ def start(settings: Mapping[str, str]) -> None:
     passing = threading.Thread(target=pass_on, args=(said, 2), name="java-stderr", daemon=True)
     passing.start()
     try:
-        gateway = launch_gateway(conf, {"stderr": says})  # type: ignore[no-untyped-call]
+        with _safe_path():
+            gateway = launch_gateway(conf, {"stderr": says})  # type: ignore[no-untyped-call]
     except BaseException:
         os.close(says)
         # Why it did not start.
@@ -83,6 +84,21 @@ def start(settings: Mapping[str, str]) -> None:
         raise
     os.close(says)
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """In the block PYTHONSAFEPATH is set. Java starts Pythons that look sources up in its own environment: of
+    what is set for executors they have nothing, and would import from the working directory."""
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
 
 
 def pass_on(said: int, target: int) -> None:

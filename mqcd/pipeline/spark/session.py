@@ -12,7 +12,7 @@ Where it has what from; of several sources the first one that says anything coun
 | jars in front | those of `gateway.FIRST`, if Spark is the package's | its own |
 | kept classes | `classes`, if also nothing but DEFAULTS sets master, class path or Java's options | none |
 | Python of the tasks | PYSPARK_PYTHON, this interpreter | the same |
-| what they import from | `environment` in queue.helper.pipe | the same |
+| what they import from | `environment` in queue.helper.pipe, PYTHONSAFEPATH in Java | of tasks the same |
 
 A session that exists already (notebook) keeps all that it has: with `sources` it gets the two data sources,
 and the one setting that they need.
