@@ -42,8 +42,7 @@ from mqcd.submit.session import keying
 from mqcd.submit.session.desk import Desk
 from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter
-from mqcd.submit.session.sources import Abandoned, Source
-from mqcd.submit.session.stream import Stream
+from mqcd.submit.session.stream import Abandoned, Source, Stream
 from mqcd.submit.session.wire import Interrupted
 
 log = logging.getLogger(__name__)

@@ -45,7 +45,7 @@ from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.filtering import Filter
 from mqcd.submit.session.intake import Intake, take_message
 from mqcd.submit.session.link_states import OVER, Link
-from mqcd.submit.session.sources import Abandoned, Chunked, Dotted, Source
+from mqcd.submit.session.stream import Abandoned, Chunked, Dotted, Source
 from mqcd.submit.session.wire import BadLine, Wire
 from mqcd.submit.session.work import Work
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mqcd.submit.session.sources import Dotted
-from mqcd.submit.session.stream import STEP, Stream
+from mqcd.submit.session.stream import STEP, Dotted, Stream
 from mqcd.submit.session.wire import HIGH_WATER
 from tests.unit.submit.session.test_wire import Bench
 
