@@ -14,12 +14,18 @@ from mqcd.cli.main import main
 from mqcd.pipeline.store.store import Store
 
 
-def ask(conf: Path, var: Path, *words: str) -> tuple[int, Any]:
-    """The exit code of `mqcd pipeline ... --json`, and what it says."""
+def say(conf: Path, var: Path, *words: str) -> tuple[int, str]:
+    """The exit code of `mqcd pipeline ...`, and what it says."""
     said = io.StringIO()
     with redirect_stdout(said):
-        code = main(["pipeline", *words, "--json", "-c", str(conf), "--var", str(var)])
-    return code, json.loads(said.getvalue())
+        code = main(["pipeline", *words, "-c", str(conf), "--var", str(var)])
+    return code, said.getvalue()
+
+
+def ask(conf: Path, var: Path, *words: str) -> tuple[int, Any]:
+    """The same with `--json`: what it says in its only line."""
+    code, said = say(conf, var, *words, "--json")
+    return code, json.loads(said)
 
 
 def table(store: Store, name: str, *columns: str) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from mqcd.pipeline.spark.session import session
 from mqcd.pipeline.store.store import Store
 from tests.e2e.conftest import loop_thread, make_receiver, make_server
+from tests.e2e.kit.smallfs import own_namespace
 
 __all__ = ["loop_thread", "make_receiver", "make_server", "spark", "store"]
 
@@ -27,6 +28,8 @@ SETTINGS = {**SPLIT, "spark.driver.maxResultSize": "16m"}
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    # Java is to see what tests mount.
+    own_namespace()
     with warnings.catch_warnings():
         # Spark leaves the pipe to its Java to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)

@@ -1,7 +1,8 @@
-"""`mqcd pipeline stream` is killed in the middle of batches."""
+"""A batch that does not come to its end: its process is killed, its disk is full."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from functools import partial
@@ -11,8 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqcd.pipeline.store.store import Store
+from tests.e2e.kit.smallfs import SmallFilesystem
 from tests.e2e.kit.waiting import poll
-from tests.pipeline.asking import table
+from tests.pipeline.asking import say, table
 from tests.pipeline.making import HOUR, MINUTE, T0, Log, ids_in, write
 from tests.pipeline.test_processes import LONG, Place
 from tests.pipeline.test_stream import streamed
@@ -60,3 +62,29 @@ def test_kills_amid_batches_lose_and_repeat_nothing(spark: SparkSession, tmp_pat
     assert [row["outcome"] for row in table(store, "recipients", "outcome")] == ["delivered"] * 10
     for name in ("sites", "senders"):
         assert sum(row["delivered"] for row in table(store, name, "delivered")) == 10, name
+
+
+def test_a_full_disk_is_one_line(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place, log = Place(tmp_path), Log()
+    for minute in range(300):
+        log.deliver(T0 + minute * MINUTE, f"a{minute}@s{minute}.example")
+    log.seal(place.events)
+    disk = SmallFilesystem(place.tables, 1)
+    try:
+        disk.fill()
+        filler = place.tables / "filler"
+        os.truncate(filler, filler.stat().st_size - (32 << 10))
+        assert say(place.conf, place.var, "run") == (1, "")
+    finally:
+        disk.remove()
+    # What Java said before comes through the same pipe.
+    java = spark.sparkContext._jvm
+    assert java is not None
+    java.java.lang.System.err.println("the end")
+    said = ""
+    while not said.endswith("the end\n"):
+        said += poll(lambda: capfd.readouterr().err, "the end of what Java says")
+    line, _ = said.splitlines()
+    assert os.strerror(errno.ENOSPC) in line

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import smtplib
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 import mqcd
 from tests.e2e.conftest import MakeReceiver, MakeServer
@@ -21,37 +23,41 @@ from tests.e2e.kit import mail
 from tests.e2e.kit.plan import Plan, relay
 from tests.e2e.kit.server import ROOT, Server
 from tests.e2e.kit.waiting import poll
+from tests.pipeline.asking import say
 from tests.pipeline.making import HOUR, Log
 
-pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.needs("java"), pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(900)]
 
 DAY = 24 * HOUR
 DEAD, ALIVE = "dead-one@site.test", "alive@site.test"
 
 
 def command(server: Server, *words: str) -> str:
-    """What `mqcd pipeline` says; Spark takes its time."""
-    place = ["-c", str(server.conf), "--var", str(server.var)]
-    return _output([sys.executable, "-m", "mqcd", "pipeline", *words, *place])
+    """What `mqcd pipeline` says."""
+    code, said = say(server.conf, server.var, *words)
+    assert code == 0
+    return said
 
 
 def submitted(server: Server, *words: str) -> str:
-    """The same by spark-submit, as docs/pipeline.md has it."""
+    """The same by spark-submit, as docs/pipeline.md has it. Its page would fail: the port is taken."""
     pythons = [f"spark.pyspark.{name}python={sys.executable}" for name in ("", "driver.")]
     sizes = ["spark.driver.memory=512m", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
-    conf = [word for each in (*pythons, *sizes) for word in ("--conf", each)]
-    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
     program = Path(mqcd.__path__[0]) / "__main__.py"
     place = ["-c", str(server.conf), "--var", str(server.var)]
-    return _output([str(submit), "--master", "local[2]", *conf, str(program), "pipeline", *words, *place])
-
-
-def _output(words: list[str]) -> str:
-    environ = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        words, capture_output=True, text=True, cwd=ROOT, timeout=400, check=False, env=environ
-    )
+    environ = {key: value for key, value in os.environ.items() if key != "SPARK_CONF_DIR"}
+    home = Path(pyspark.__path__[0])
+    environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        page = ["spark.port.maxRetries=0", f"spark.ui.port={taken.getsockname()[1]}"]
+        conf = [word for each in (*pythons, *sizes, *page) for word in ("--conf", each)]
+        submit = [str(home / "bin/spark-submit"), "--master", "local[2]", *conf, str(program), "pipeline"]
+        done = subprocess.run(
+            [*submit, *words, *place],
+            capture_output=True, text=True, cwd=ROOT, timeout=400, check=False, env=environ,
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
+    assert " INFO " not in done.stderr
     return done.stdout
 
 
@@ -85,7 +91,7 @@ def told(server: Server, verb: str, recipient: str) -> bool:
 
 
 def test_a_suppressed_recipient_is_refused_until_cancelled(
-    make_server: MakeServer, make_receiver: MakeReceiver
+    spark: SparkSession, make_server: MakeServer, make_receiver: MakeReceiver
 ) -> None:
     receiver = make_receiver("dead-*=550 5.1.1 no such user here")
     plan = Plan(relays=relay(receiver.port), journal={"seal_age": "200ms"})
