@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DateType, StructField, StructType
 
 from mqcd.pipeline.sources.decode import read_events
-from mqcd.pipeline.sources.schema import DAMAGED, EVENT_FIELDS, EVENTS, spark_schema
+from mqcd.pipeline.sources.schema import DAMAGED, EVENT_FIELDS, EVENTS
 from mqcd.pipeline.sources.segments import PARTITION, EventFile, Sets, grouped, parse_name, without
 from mqcd.pipeline.store.layout import DAY
 from mqcd.pipeline.store.store import Store
@@ -61,7 +62,7 @@ def _schema(spark: SparkSession, table: str) -> StructType:
     if table in HOURLY:
         return HOURLY[table](nothing(spark, EVENTS), None).schema
     if table == "recipients":
-        return spark_schema(RECIPIENT)
+        return from_arrow_schema(RECIPIENT)
     recipients = nothing(spark, schema_of(spark, "recipients"))
     return ledger(recipients).schema if table == "ledger" else queue_age(recipients, 0, 0, 0).schema
 

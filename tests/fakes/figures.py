@@ -10,7 +10,6 @@ from mqcd.pipeline.report.figures import (
     Figures,
     Listing,
     Moment,
-    Named,
     Reply,
     Sender,
     Shape,
@@ -19,6 +18,7 @@ from mqcd.pipeline.report.figures import (
     Troubled,
     Waiting,
 )
+from mqcd.pipeline.tables.named import Named
 
 T0 = 1_795_000_020_000
 _HOUR = 3_600_000
@@ -47,7 +47,7 @@ def figures(said: str = "Greylisted, come back") -> Figures:
         attempts=60, delivered=57, deferred=2, bounced=1, first_attempts=58, first_delivered=55, tls=50,
         latency=(200, 900, 5_000),
     )  # fmt: skip
-    site = Site(name=said, tried=half, last=Reply(at=T0, code=451, status="4.7.1", text=said, kind="policy"))
+    site = Site(name=said, tried=half, last=Reply(at=T0, code=451, status="4.7.1", text=said))
     sender = Sender(
         name=said, messages=9, octets=90_000, accepted=60, delivered=50, deferred=5, bounced=2, expired=0
     )
@@ -59,11 +59,18 @@ def figures(said: str = "Greylisted, come back") -> Figures:
         example=said,
     )  # fmt: skip
     person = Named(
-        name="195137105E800002/1", recipient=said, site=said, accepted=T0, due=None, attempts=3, reply=said
+        id="195137105E800002/1",
+        recipient=said,
+        site=said,
+        accepted=T0,
+        due=None,
+        attempts=3,
+        status=None,
+        reply=said,
     )
     bad = Troubled(
         site=said, lost=5, waiting=2, recipients=10, before=(1, 20), cause="connection",
-        last=Reply(at=T0, code=None, status="4.4.1", text=said, kind="connection"),
+        last=Reply(at=T0, code=None, status="4.4.1", text=said),
     )  # fmt: skip
     moments = (
         Moment(at=T0 // _HOUR * _HOUR, accepted=70, tried=half),

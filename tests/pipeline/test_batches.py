@@ -20,12 +20,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.arrival import ClockBehind
-from mqcd.pipeline.batch.run import NOTHING, run
+from mqcd.pipeline.batch.run import run
 from mqcd.pipeline.export import export
 from mqcd.pipeline.sources.decode import DOUBLED, decode
 from mqcd.pipeline.sources.schema import ARROW
 from mqcd.pipeline.spark.session import little_work
-from mqcd.pipeline.store.store import Commit, Store
+from mqcd.pipeline.store.store import NOTHING, Commit, Store
 from mqcd.pipeline.tables.ledger import off_balance, with_homes
 from mqcd.pipeline.tables.replies import LONGEST, shape, suggested, words_of
 from tests.pipeline.asking import table

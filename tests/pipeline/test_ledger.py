@@ -19,8 +19,8 @@ from mqcd.core.model import Area
 from mqcd.core.progress import no_progress
 from mqcd.pipeline.account.account import Account, account, fields
 from mqcd.pipeline.batch.stream import Pace, Stream
-from mqcd.pipeline.queue_state.overdue import Stuck
 from mqcd.pipeline.store.store import Commit, Store
+from mqcd.pipeline.tables.named import Named
 from tests.contract.harness import HOUR, MINUTE
 from tests.contract.mail import bounced, deferred, delivered
 from tests.fakes.clock import FakeClock
@@ -106,12 +106,12 @@ def check_stuck(found: Account, rig: Rig) -> None:
     assert said["d1@example.org"] == (1, deferred(0).reply.status)
     told = fields(found)["overdue"]
     assert isinstance(told, list)
-    assert told[0]["due"] == format_time(found.overdue[0].due)
+    assert told[0]["due"] == format_time(found.overdue[0].due or 0)
 
 
 def test_the_account_names_stuck_and_doubtful_mail(capsys: pytest.CaptureFixture[str]) -> None:
     """The longest lists are cut; what strangers wrote does not move the cursor."""
-    each = Stuck(
+    each = Named(
         id="0000000000000002/1",
         recipient="a\x1b[2J@site.example",
         site="site.example",

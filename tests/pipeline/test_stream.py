@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqcd.cli.main import main
-from mqcd.pipeline.batch.run import NOTHING, run, take_new
+from mqcd.pipeline.batch.run import run, take_new
 from mqcd.pipeline.batch.stream import Pace, Stream
-from mqcd.pipeline.store.store import Commit, PipelineBusy, Store
+from mqcd.pipeline.store.store import NOTHING, Commit, PipelineBusy, Store
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.waiting import poll
 from tests.fakes.clock import FakeClock

@@ -49,7 +49,7 @@ def show(sums: Account) -> None:
 def _show_stuck(sums: Account) -> None:
     for each in sums.overdue[:_SHOWN]:
         said = f": {each.status or ''} {each.reply}" if each.reply else ""
-        when = f"due {format_time(each.due)}, {each.attempts} attempts"
+        when = f"due {format_time(each.due or 0)}, {each.attempts} attempts"
         click.echo(printable(f"stuck: {each.id} to {each.recipient}, {when}{said}"))
     if sums.stuck > _SHOWN:
         click.echo(f"stuck: {sums.stuck} in all; --json names {len(sums.overdue)}")

@@ -66,7 +66,8 @@ def _settings(_context: click.Context, _parameter: click.Parameter, pairs: tuple
 def run(place: Place, master: str | None, settings: dict[str, str], as_json: bool) -> None:
     """Add new event files to the tables."""
     loaded, store = _tables(place)
-    from mqcd.pipeline.batch.run import NOTHING, is_waiting, take_new
+    from mqcd.pipeline.batch.run import is_waiting, take_new
+    from mqcd.pipeline.store.store import NOTHING
 
     with ExitStack() as locked:
         # This finishes what a batch that was killed had committed, before Spark's start, which takes seconds.
@@ -121,7 +122,7 @@ def stream(
 
     def print_counts(commit: Commit) -> None:
         text = f"batch {commit.batch}: {_counted(commit.counts)}"
-        show({"batch": commit.batch} | commit.counts, text, as_json)
+        show({"batch": commit.batch, **commit.counts}, text, as_json)
 
     opened = _spark(place, where["master"], where["settings"], streams=True)
     with store.streaming(), opened as (spark, _, server, progress):

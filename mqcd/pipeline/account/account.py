@@ -27,15 +27,16 @@ from mqcd.core.progress import Progress
 from mqcd.eventlog.files import Source
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.run import take_new
-from mqcd.pipeline.queue_state.overdue import Stuck, listed, overdue
+from mqcd.pipeline.queue_state.overdue import listed, overdue
 from mqcd.pipeline.queue_state.recorded import Recorded, record, record_moment
 from mqcd.pipeline.sources.decode import AHEAD, DOUBLED
 from mqcd.pipeline.sources.segments import closed_files, without
 from mqcd.pipeline.store.layout import below
-from mqcd.pipeline.store.store import Commit, Store
+from mqcd.pipeline.store.store import NOTHING, Commit, Store
 from mqcd.pipeline.tables.folding import ENDS, KEY, LIFE, STATE
 from mqcd.pipeline.tables.ledger import HOMES, ledger, off_balance, with_homes
-from mqcd.pipeline.tables.recipients import merge, of_events
+from mqcd.pipeline.tables.named import Named
+from mqcd.pipeline.tables.recipients import merge, of_events, spid_and_qid
 from mqcd.pipeline.tables.times import day_of, hour_of, spid_ms
 from mqcd.stores.queue.moment import Moment
 
@@ -75,7 +76,7 @@ class Account:
     possibly_duplicated: list[str] = field(default_factory=list)
     stuck: int = 0
     """Recipients in the queue that were due long ago."""
-    overdue: list[Stuck] = field(default_factory=list)
+    overdue: list[Named] = field(default_factory=list)
     """Those of them that have waited longest."""
     unread: int = 0
     """Records, at most, that cannot be read, do not say whose they are, and stand for no recipient that is
@@ -88,8 +89,8 @@ def fields(sums: Account) -> dict[str, object]:
     """The account as one object of JSON."""
     shown = asdict(sums)
     for each in shown["overdue"]:
-        each["due"] = format_time(each["due"])
-        each["accepted"] = each["accepted"] and format_time(each["accepted"])
+        for name in ("due", "accepted"):
+            each[name] = each[name] and format_time(each[name])
     return shown
 
 
@@ -246,11 +247,8 @@ def _sums(spark: SparkSession, store: Store, recipients: DataFrame, unread: int)
 
 
 def _ids(recipients: DataFrame) -> list[str]:
-    name = F.concat_ws("/", "spid", F.col("qid").cast("string"))
-    return [row["id"] for row in recipients.select(name.alias("id")).orderBy("id").limit(LISTED).collect()]
-
-
-_COUNTS = {"files": 0, "events": 0, "damaged": 0}
+    ids = recipients.select(spid_and_qid().alias("id")).orderBy("id").limit(LISTED)
+    return [row["id"] for row in ids.collect()]
 
 
 def settle(store: Store, last: Commit, recipients: DataFrame, elsewhere: DataFrame) -> None:
@@ -263,7 +261,7 @@ def settle(store: Store, last: Commit, recipients: DataFrame, elsewhere: DataFra
     staging = store.staging(number)
     frames.write(ledger(_dated(recipients)).unionByName(ledger(elsewhere)), staging.anew("ledger"))
     known = below(store.root, store.files("ledger"))
-    store.commit(replace(last, batch=number, move=list(staging.moves()), remove=known, counts=_COUNTS))
+    store.commit(replace(last, batch=number, move=list(staging.moves()), remove=known, counts=NOTHING))
 
 
 def _dated(recipients: DataFrame) -> DataFrame:

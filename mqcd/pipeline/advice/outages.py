@@ -40,7 +40,6 @@ class Sums:
     recipients: int = 0
     recorded_attempts: int = 0
     """From the first in an outage to the one that the site took up."""
-    recorded_through: int = 0
     recorded_wait: int = 0
     """From first attempts, or from when they would have been made, to those that the site took up, or as long
     as the record goes; of all together."""
@@ -233,18 +232,17 @@ class _Lane:
         self._outages = [Outage(**each) for each in outages]
         self._end = end
         self._mail = Mail()
-        self._attempts = self._through = self._wait = 0
+        self._attempts = self._wait = 0
 
     def add(self, spid: str, qid: int, first: int, limit: int, tried: int, recorded: int, up: int) -> None:
         """`recorded` attempts; `up`: when the site took it up, ms, 0 = it did not."""
         self._mail.add(spid=int(spid, 16), qid=qid, first=first, limit=limit, tried=tried)
         self._attempts += recorded
-        self._through += up > 0
         self._wait += up - first if up else waited(first, limit, self._end)
 
     def numbers(self, in_force: RetrySchedule, other: RetrySchedule) -> Iterator[int]:
         """In the order of `Sums`."""
-        yield from (len(self._mail), self._attempts, self._through, self._wait)
+        yield from (len(self._mail), self._attempts, self._wait)
         for schedule in (in_force, other):
             found = replay(self._mail, self._outages, schedule, self._end)
             yield from (found.attempts, found.through, found.wait)

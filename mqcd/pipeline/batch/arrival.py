@@ -34,6 +34,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import format_time
@@ -46,7 +47,7 @@ from mqcd.pipeline.sources.segments import EventFile, Runs, add_file, overlaps, 
 from mqcd.pipeline.store.layout import DAY, INTO
 from mqcd.pipeline.tables.times import HOUR_MS
 from mqcd.pipeline.workers.counting import watching
-from mqcd.pipeline.workers.tasks import FOUND_DDL, intake
+from mqcd.pipeline.workers.tasks import FOUND, intake
 
 STEP = "reading events"
 
@@ -90,7 +91,7 @@ def arrive(work: Work, files: frames.Files, progress: Progress) -> Arrived | Non
         ahead = threads.submit(lambda: [work.schema(table) for table in frames.TABLES])
         with watching(work.staging.path, files.octets, partial(progress, STEP)):
             read = intake(work.staging.path, before=work.now + AHEAD)
-            found = files.map(read, FOUND_DDL).collect()
+            found = files.map(read, from_arrow_schema(FOUND)).collect()
         ahead.result()
     if not found:
         return None

@@ -36,16 +36,16 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.arrival import Arrived
 from mqcd.pipeline.batch.files import RecipientFiles, plan_revision
 from mqcd.pipeline.batch.work import Work
-from mqcd.pipeline.sources.schema import spark_schema
 from mqcd.pipeline.store.layout import AGED, OPEN, day_of, is_state
 from mqcd.pipeline.tables.folding import LIFE, STATE
 from mqcd.pipeline.tables.recipients import of_events, together
-from mqcd.pipeline.workers.tasks import MERGED_DDL, merging
+from mqcd.pipeline.workers.tasks import MERGED, merging
 
 _OPEN_FOR = timedelta(days=7)
 """How long recipients may stay open and be written anew by each batch. Most that stay open longer
@@ -81,13 +81,13 @@ def _new_states(work: Work, arrived: Arrived) -> DataFrame | None:
         return of_events(work.came("events"))
     if not arrived.states:
         return None
-    return frames.reader(work.spark).schema(spark_schema(STATE)).parquet(*arrived.states)
+    return frames.reader(work.spark).schema(from_arrow_schema(STATE)).parquet(*arrived.states)
 
 
 def _merge(work: Work, rows: DataFrame, aged: date) -> tuple[list[str], set[str]]:
     """Have tasks fold rows and write recipients. Gives the files, and the days of the strangers in them: also
     of those that are still open, and were accepted before the day `aged`."""
-    found = rows.mapInArrow(merging(work.staging.path, aged), MERGED_DDL).collect()
+    found = rows.mapInArrow(merging(work.staging.path, aged), from_arrow_schema(MERGED)).collect()
     merged = work.staging.publish(part for task in found for part in task["parts"])
     return merged, {day for task in found for day in task["strangers"]}
 

@@ -20,11 +20,11 @@ What a batch costs depends on the batch and on what is open, not on the history.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -39,14 +39,12 @@ from mqcd.pipeline.sources.schema import NEVER
 from mqcd.pipeline.sources.segments import EventFile, closed_files, joined, without
 from mqcd.pipeline.spark.session import little_work
 from mqcd.pipeline.store.layout import DONE, below, day_of, is_state
-from mqcd.pipeline.store.store import Commit, Store
+from mqcd.pipeline.store.store import NOTHING, Commit, Store
 from mqcd.pipeline.tables.ledger import ledger
 from mqcd.pipeline.tables.queue_age import MOST, queue_age
 from mqcd.pipeline.tables.replies import refusals
 from mqcd.pipeline.tables.times import HOUR_MS
 
-NOTHING: Mapping[str, int] = MappingProxyType({"files": 0, "events": 0, "damaged": 0})
-"""The counts of a run without new files."""
 _STEPS = 5 + len(frames.HOURLY)
 _LITTLE, _LITTLE_OPEN = 300_000, 16 << 20
 """Events of a batch, and octets of open recipients, up to which it is little work."""
@@ -218,7 +216,7 @@ def run(
     """
     with store.writing(patience=patience) as last:
         done = take_new(spark, store, last, directory, now=now, progress=progress)
-        return done if done is not last else Commit(batch=last.batch, taken=last.taken, counts={**NOTHING})
+        return done if done is not last else replace(last, counts=NOTHING)
 
 
 def take_new(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from mqcd.pipeline.report import cells
-from mqcd.pipeline.report.cells import Column, Line, amount, code, reply, stacked, stranger, table, under
+from mqcd.pipeline.report.cells import Column, Columns, amount, code, reply, stacked, stranger, table, under
 from mqcd.pipeline.report.figures import Figures, Troubled
 from mqcd.pipeline.report.words import NONE, number, plural, share
 
@@ -39,40 +39,35 @@ def attention(figures: Figures) -> Markup:
     listing = figures.troubled
     if not listing.rows:
         return cells.attention(TITLE, ANCHOR, absent=_NOTHING)
-    columns = (
-        Column(name="site"),
-        Column(name="not delivered", kind="m"),
-        Column(name="of its recipients", kind="n"),
-        Column(name="period before", kind="n"),
-        Column(name="cause, and its newest reply", kind="long"),
-        Column(name="what may help", kind="long"),
-    )
     most = max(map(_kept, listing.rows))
-    lines = [Line(cells=_cells(site, most)) for site in listing.rows]
-    if left := listing.total - len(listing.rows):
-        lines.append(Line(cells=(plural(left, "other"), *[""] * (len(columns) - 1)), rest=True))
+    columns: Columns[Troubled] = (
+        Column("site", "", lambda site: stranger(site.site or "not known", 100)),
+        Column("not delivered", "m", lambda site: under(amount(_kept(site), most, "d"), _parts(site))),
+        Column("of its recipients", "n", lambda site: share(_kept(site), site.recipients)),
+        Column("period before", "n", _change),
+        Column("cause, and its newest reply", "long", _why),
+        Column("what may help", "long", _help),
+    )
+    left = listing.total - len(listing.rows)
+    rest = (plural(left, "other"), *[""] * (len(columns) - 1)) if left else ()
     caption = (
         "Sites by recipients of the period that they have refused for good, or put off and not taken yet. "
         f"What {_ADVISE} finds, {_ADVISE} --apply puts in effect."
     )
-    return cells.attention(TITLE, ANCHOR, table(caption, columns, lines))
+    return cells.attention(TITLE, ANCHOR, table(caption, columns, listing.rows, rest))
 
 
 def _kept(site: Troubled) -> int:
     return site.lost + site.waiting
 
 
-def _cells(site: Troubled, most: int) -> tuple[str, ...]:
+def _why(site: Troubled) -> Markup:
+    return stacked(cause(site), reply(site.last.code, site.last.status, site.last.text))
+
+
+def _help(site: Troubled) -> str:
     command = _CAUSES.get(site.cause, ("", ""))[1]
-    why = stacked(cause(site), reply(site.last.code, site.last.status, site.last.text))
-    return (
-        stranger(site.site or "not known", 100),
-        under(amount(_kept(site), most, "d"), _parts(site)),
-        share(_kept(site), site.recipients),
-        _change(site),
-        why,
-        code(command) if command else "its postmaster knows; no advice helps",
-    )
+    return code(command) if command else "its postmaster knows; no advice helps"
 
 
 def _parts(site: Troubled) -> str:

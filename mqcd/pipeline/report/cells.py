@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from markupsafe import Markup
 
 from mqcd.pipeline.report.templates import macro
-from mqcd.pipeline.report.words import number, share
+from mqcd.pipeline.report.words import number, plural, share
+
+Row = TypeVar("Row")
 
 stranger = macro("cells.html", "stranger")
 """Text that somebody else has written, cut, and kept apart from the writing direction around it."""
-table = macro("cells.html", "table")
-"""A table of caption, `Column`s and `Line`s; unless it is `narrow`, a small screen shows a row as a block."""
 numbers = macro("cells.html", "numbers")
 """A table of numbers, of caption, heads and rows: what a chart shows, for those who cannot see it."""
 card = macro("cells.html", "card")
@@ -21,29 +22,44 @@ under = macro("cells.html", "under")
 stacked = macro("cells.html", "stacked")
 code = macro("cells.html", "code")
 attention = macro("cells.html", "attention")
+_table = macro("cells.html", "table")
 _reply = macro("cells.html", "reply")
 _bar = macro("cells.html", "bar")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
-    """A column's head, and the kind of its cells: `n` numbers, `m` numbers with a bar, `long` words."""
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """A column of a table; that of the first one is the head of its row."""
 
     name: str
-    kind: str = ""
+    kind: str
+    """Of its cells: `n` numbers, `m` numbers with a bar, `long` words, `name` names; "" = any."""
+    cell: Callable[[Row], str]
 
     @property
     def style(self) -> str:
         return "n m" if self.kind == "m" else self.kind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
-    """A row: the first cell is its head."""
+Columns = Sequence[Column[Row]]
 
-    cells: Sequence[str]
-    rest: bool = False
-    """Whether it stands for others."""
+
+def table(
+    caption: str,
+    columns: Columns[Row],
+    rows: Sequence[Row],
+    rest: Sequence[str] = (),
+    *,
+    narrow: bool = False,
+) -> Markup:
+    """A table of rows; `rest`: cells of one more, which stands for all others. Unless it is `narrow`, a small
+    screen shows a row as a block."""
+    return _table(caption, columns, [[column.cell(row) for column in columns] for row in rows], rest, narrow)
+
+
+def rest_of(columns: Columns[Row], left: int, sums: Row) -> Sequence[str]:
+    """Cells for all that is left: how many, and what they come to. None where none is left."""
+    return (plural(left, "other"), *(column.cell(sums) for column in columns[1:])) if left else ()
 
 
 def rate(part: int, whole: int, colour: str) -> str:

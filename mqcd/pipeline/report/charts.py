@@ -32,7 +32,7 @@ _DECADES = (
 """Ticks of an axis of durations."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Series:
     """What one colour means. A value for each moment; None where there is none."""
 

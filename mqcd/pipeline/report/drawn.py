@@ -24,13 +24,13 @@ def flow(figures: Figures) -> Markup:
     """Mail that came and mail that went, and below what did not get through."""
     moments, axis = figures.moments, _axis(figures)
     came = [
-        Series(name="accepted", colour="a", values=[each.accepted for each in moments]),
-        Series(name="delivered", colour="b", values=[each.tried.delivered for each in moments]),
+        Series("accepted", "a", [each.accepted for each in moments]),
+        Series("delivered", "b", [each.tried.delivered for each in moments]),
     ]
     failed = [
-        Series(name="deferred", colour="c", values=[each.tried.deferred for each in moments]),
-        Series(name="bounced", colour="d", values=[each.tried.bounced for each in moments]),
-        Series(name="expired", colour="e", values=[each.tried.expired for each in moments]),
+        Series("deferred", "c", [each.tried.deferred for each in moments]),
+        Series("bounced", "d", [each.tried.bounced for each in moments]),
+        Series("expired", "e", [each.tried.expired for each in moments]),
     ]
     failed = [each for each in failed if any(each.values)] or failed[:1]
     most = max((value or 0 for each in came for value in each.values), default=0)
@@ -56,14 +56,10 @@ def flow(figures: Figures) -> Markup:
 
 def latency(figures: Figures) -> Markup:
     """How long mail took that was delivered."""
-    names = (("half of the mail", "b"), ("90 %", "a"), ("99 %", "e"))
+    times = [each.tried.latency for each in figures.moments]
     series = [
-        Series(
-            name=name,
-            colour=colour,
-            values=[each.tried.latency and each.tried.latency[index] for each in figures.moments],
-        )
-        for index, (name, colour) in enumerate(names)
+        Series(name, colour, [each and each[index] for each in times])
+        for index, (name, colour) in enumerate((("half of the mail", "b"), ("90 %", "a"), ("99 %", "e")))
     ]
     known = [value for each in series for value in each.values if value is not None]
     scale = charts.durations(min(known, default=1), max(known, default=1000))
@@ -80,26 +76,18 @@ def latency(figures: Figures) -> Markup:
 def first_attempts(figures: Figures) -> Markup:
     """What got through at once, and what was put off."""
 
-    def rate(part: Callable[[Tried], int], whole: Callable[[Tried], int]) -> list[float | None]:
-        tried = [each.tried for each in figures.moments]
-        return [part(each) / whole(each) if whole(each) else None for each in tried]
+    def rates(parts: Callable[[Tried], tuple[int, int]]) -> list[float | None]:
+        each = [parts(moment.tried) for moment in figures.moments]
+        return [part / whole if whole else None for part, whole in each]
 
     series = [
         Series(
-            name="delivered at the first attempt",
-            colour="b",
-            values=rate(lambda each: each.first_delivered, lambda each: each.first_attempts),
+            "delivered at the first attempt",
+            "b",
+            rates(lambda one: (one.first_delivered, one.first_attempts)),
         ),
-        Series(
-            name="attempts deferred",
-            colour="c",
-            values=rate(lambda each: each.deferred, lambda each: each.attempts),
-        ),
-        Series(
-            name="attempts with TLS",
-            colour="f",
-            values=rate(lambda each: each.tls, lambda each: each.attempts),
-        ),
+        Series("attempts deferred", "c", rates(lambda one: (one.deferred, one.attempts))),
+        Series("attempts with TLS", "f", rates(lambda one: (one.tls, one.attempts))),
     ]
     total = figures.total
     said = (
@@ -119,9 +107,9 @@ def queue_age(figures: Figures) -> Markup:
     axis = Axis(first=waiting[0].at, width=max(step, HOUR_MS), count=len(waiting))
     series = [
         Series(
-            name=name.replace("-", " to ", 1) if not name.endswith("-") else f"over {name[:-1]}",
-            colour=f"age-{order}",
-            values=[each.recipients.get(name, 0) for each in waiting],
+            name.replace("-", " to ", 1) if not name.endswith("-") else f"over {name[:-1]}",
+            f"age-{order}",
+            [each.recipients.get(name, 0) for each in waiting],
         )
         for order, name in enumerate(figures.ages, 1)
     ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from mqcd.pipeline.tables.named import Named
+
 if TYPE_CHECKING:
     from mqcd.pipeline.account.account import Account
 
@@ -71,8 +73,6 @@ class Reply:
     code: int | None
     status: str | None
     text: str
-    kind: str | None
-    """The class of the event."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,13 +109,16 @@ class Sender:
     """What one sender gave us."""
 
     name: str
-    messages: int
-    octets: int
-    accepted: int
-    delivered: int
-    deferred: int
-    bounced: int
-    expired: int
+    messages: int = 0
+    octets: int = 0
+    accepted: int = 0
+    delivered: int = 0
+    deferred: int = 0
+    bounced: int = 0
+    expired: int = 0
+
+
+OF_SENDERS = tuple(each.name for each in fields(Sender) if each.name != "name")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,20 +136,6 @@ class Shape:
     sites: int = 0
     """The most in one hour."""
     example: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
-    """A recipient for an operator to look at."""
-
-    name: str
-    """SPID/QID."""
-    recipient: str
-    site: str
-    accepted: int | None
-    due: int | None
-    attempts: int
-    reply: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,7 +195,7 @@ class Figures:
     worst: tuple[Site, ...] = ()
     """The sites that accepted least, by recipients not accepted."""
     senders: Listing[Sender] = field(default_factory=Listing)
-    all_senders: Sender | None = None
+    all_senders: Sender = field(default_factory=lambda: Sender(name=""))
     classes: tuple[Shape, ...] = ()
     replies: Listing[Shape] = field(default_factory=Listing)
     refusals: int = 0

@@ -7,10 +7,10 @@ hourly tables.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -21,6 +21,7 @@ from mqcd.pipeline.account.account import Account
 from mqcd.pipeline.report.figures import (
     LISTED,
     MOMENTS,
+    OF_SENDERS,
     OVERDUE_MS,
     SUMS,
     TOP,
@@ -28,7 +29,6 @@ from mqcd.pipeline.report.figures import (
     Figures,
     Listing,
     Moment,
-    Named,
     Reply,
     Sender,
     Shape,
@@ -41,14 +41,14 @@ from mqcd.pipeline.sources.segments import absent, closed_files, read_ranges, wi
 from mqcd.pipeline.store.layout import day_of
 from mqcd.pipeline.store.store import Commit, Store
 from mqcd.pipeline.tables.folding import KEY
+from mqcd.pipeline.tables.named import Named
 from mqcd.pipeline.tables.queue_age import BUCKETS
+from mqcd.pipeline.tables.recipients import cut, named
 from mqcd.pipeline.tables.times import HOUR_MS
 
 _NODES = 50
-_TEXT = 500
-"""Characters of a reply or an address that are brought."""
 _OF_REPLIES = ("count", "deferred", "bounced", "expired")
-"""What is added up of the table `replies`; null in files from before it was a column."""
+"""What is added up of the table `replies`."""
 WIDTHS = (
     1_000, 5_000, 15_000, 60_000, 300_000, 900_000, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS,
     168 * HOUR_MS,
@@ -104,7 +104,7 @@ def gather(
         replies=shapes,
         refusals=refusals,
         duplicates=_named(accepted.where("duplicate OR possible_duplicate"), F.col("accepted").desc()),
-        stuck=_listed(account)
+        stuck=Listing(rows=tuple(account.overdue[:LISTED]), total=account.stuck)
         if account
         else _named(_stuck(everybody, coverage.until - overdue_ms), F.col("accepted").asc())
         if overdue_ms
@@ -161,9 +161,8 @@ def _coverage(
     assert span is not None  # noqa: S101 - an aggregate without groups has one row
     nodes = _counted(selected, "node").orderBy(F.col("n").desc(), "node").limit(_NODES).collect()
     damage = _counted(frames.read(spark, store, "damaged"), "damage").orderBy(F.col("n").desc(), "damage")
-    return Coverage(
-        made=known.made,
-        unasked=known.unasked,
+    return replace(
+        known,
         since=span["since"],
         until=span["until"],
         nodes=tuple(sorted(row["node"] for row in nodes if row["node"])),
@@ -232,11 +231,10 @@ def _moments(selected: DataFrame, width: int, since: int, until: int) -> tuple[M
 def _sites(selected: DataFrame) -> tuple[Listing[Site], tuple[Site, ...], Tried]:
     """The sites with the most attempts, the ones that accepted least, and all together."""
     verdicts = selected.where(F.col("event").isin(*(verb.value for verb in ATTEMPT_ENDS))).withColumn(
-        "site", _cut(F.coalesce("site", "destination", F.lit("")))
+        "site", cut(F.coalesce("site", "destination", F.lit("")))
     )
-    reply = F.struct(
-        F.unix_millis("at").alias("at"), "code", "status", _cut(F.col("reply")).alias("reply"), "class"
-    )
+    text = cut(F.coalesce("reply", F.lit(""))).alias("text")
+    reply = F.struct(F.unix_millis("at").alias("at"), "code", "status", text)
     last = F.max(F.when(F.col("event") != Verb.DELIVERED.value, reply)).alias("last")
     by_site = verdicts.groupBy("site").agg(*_tried(), last).persist()
     try:
@@ -253,10 +251,7 @@ def _sites(selected: DataFrame) -> tuple[Listing[Site], tuple[Site, ...], Tried]
 
 def _as_site(row: Row) -> Site:
     last = row["last"]
-    reply = last and Reply(
-        at=last["at"], code=last["code"], status=last["status"], text=last["reply"] or "", kind=last["class"]
-    )
-    return Site(name=row["site"], tried=_as_tried(row), last=reply)
+    return Site(name=row["site"], tried=_as_tried(row), last=last and Reply(**last.asDict()))
 
 
 def _waiting(ages: DataFrame, width: int, last_hour: int) -> tuple[Waiting, ...]:
@@ -279,72 +274,41 @@ def _waiting(ages: DataFrame, width: int, last_hour: int) -> tuple[Waiting, ...]
 # ---------------------------------------------------------------- senders, replies, single recipients
 
 
-def _senders(selected: DataFrame) -> tuple[Listing[Sender], Sender | None]:
-    names = ("messages", "octets", "accepted", "delivered", "deferred", "bounced", "expired")
-    sums = [F.sum(name).alias(name) for name in names]
-    each = selected.groupBy(_cut(F.col("sender")).alias("sender")).agg(*sums)
-    rows = each.orderBy(F.col("accepted").desc(), "sender").limit(TOP).collect()
+def _senders(selected: DataFrame) -> tuple[Listing[Sender], Sender]:
+    sums = _sums(OF_SENDERS)
+    each = selected.groupBy(cut("sender").alias("name")).agg(*sums)
+    rows = each.orderBy(F.col("accepted").desc(), "name").limit(TOP).collect()
     (total,) = selected.agg(F.count_distinct("sender").alias("n"), *sums).collect()
-    if not rows:
-        return Listing(), None
-
-    def made(name: str, row: Row) -> Sender:
-        return Sender(name=name, **{field: int(row[field] or 0) for field in names})
-
-    return Listing(rows=tuple(made(row["sender"], row) for row in rows), total=total["n"]), made("", total)
+    everybody = Sender(name="", **{name: total[name] for name in OF_SENDERS})
+    return Listing(rows=tuple(Sender(**row.asDict()) for row in rows), total=total["n"]), everybody
 
 
 def _replies(selected: DataFrame) -> tuple[tuple[Shape, ...], Listing[Shape], int]:
-    sums = [F.sum(name).alias(name) for name in _OF_REPLIES]
+    """Whole classes of replies, the commonest ones clustered, and how many there are in all."""
+    sums = _sums(_OF_REPLIES)
     kind = F.coalesce("class", "suggested", F.lit("other"))
-    classes = (
-        selected.groupBy(kind.alias("kind")).agg(*sums).orderBy(F.col("count").desc(), "kind").limit(TOP)
-    )
-    shapes = selected.groupBy("shape", "code", "status").agg(
+    classes = selected.groupBy(kind.alias("kind")).agg(*sums).orderBy(F.col("count").desc(), "kind")
+    shape = F.coalesce("shape", F.lit("")).alias("shape")
+    shapes = selected.groupBy(shape, "code", "status").agg(
         *sums,
         F.max("sites").alias("sites"),
         F.max(kind).alias("kind"),
-        F.max(_cut(F.col("example"))).alias("example"),
+        cut(F.coalesce(F.max("example"), F.lit(""))).alias("example"),
     )
     rows = shapes.orderBy(F.col("count").desc(), "shape").limit(TOP).collect()
     count = F.count_distinct("shape", F.coalesce("code", F.lit(0)), F.coalesce("status", F.lit("")))
     (total,) = selected.agg(count.alias("n"), F.sum("count").alias("count")).collect()
-
-    found = Listing(rows=tuple(_shape(row, whole=False) for row in rows), total=total["n"])
-    return tuple(_shape(row, whole=True) for row in classes.collect()), found, int(total["count"] or 0)
-
-
-def _shape(row: Row, *, whole: bool) -> Shape:
-    """One clustered reply, or a whole class of them."""
-    counts: dict[str, Any] = {name: int(row[name] or 0) for name in _OF_REPLIES}
-    counted = Shape(kind=row["kind"], **counts)
-    if whole:
-        return counted
-    return replace(
-        counted,
-        shape=row["shape"] or "",
-        code=row["code"],
-        status=row["status"],
-        sites=row["sites"],
-        example=row["example"] or "",
-    )
+    found = Listing(rows=_as_shapes(rows), total=total["n"])
+    return _as_shapes(classes.limit(TOP).collect()), found, int(total["count"] or 0)
 
 
-def _listed(account: Account) -> Listing[Named]:
-    """Recipients that the queue itself names as stuck."""
-    rows = tuple(
-        Named(
-            name=each.id,
-            recipient=each.recipient,
-            site=each.site,
-            accepted=each.accepted,
-            due=each.due,
-            attempts=each.attempts,
-            reply=each.reply,
-        )
-        for each in account.overdue[:LISTED]
-    )
-    return Listing(rows=rows, total=account.stuck)
+def _sums(names: Sequence[str]) -> list[Column]:
+    """Null in files from before it was a column: none."""
+    return [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]
+
+
+def _as_shapes(rows: list[Row]) -> tuple[Shape, ...]:
+    return tuple(Shape(**row.asDict()) for row in rows)
 
 
 def _stuck(recipients: DataFrame, before: int) -> DataFrame:
@@ -354,24 +318,11 @@ def _stuck(recipients: DataFrame, before: int) -> DataFrame:
 
 
 def _named(recipients: DataFrame, order: Column) -> Listing[Named]:
-    columns = (
-        F.concat_ws("/", "spid", F.col("qid").cast("string")).alias("name"),
-        _cut(F.coalesce("recipient", F.lit(""))).alias("recipient"),
-        _cut(F.coalesce("site", "destination", "domain", F.lit(""))).alias("site"),
-        F.unix_millis("accepted").alias("accepted"),
-        F.unix_millis("due").alias("due"),
-        F.coalesce("attempts", F.lit(0)).alias("attempts"),
-        _cut(F.coalesce("reply", F.lit(""))).alias("reply"),
-    )
     total = recipients.count()
     if not total:
         return Listing()
-    rows = recipients.orderBy(order, *KEY).select(*columns).limit(LISTED).collect()
-    return Listing(rows=tuple(Named(**row.asDict()) for row in rows), total=total)
-
-
-def _cut(column: Column) -> Column:
-    return F.substring(column, 1, _TEXT)
+    first = recipients.orderBy(order, *KEY).limit(LISTED)
+    return Listing(rows=tuple(named(first, F.unix_millis("due"))), total=total)
 
 
 def _counted(frame: DataFrame, column: str) -> DataFrame:

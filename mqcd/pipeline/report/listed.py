@@ -2,71 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
 from markupsafe import Markup
 
 from mqcd.pipeline.report.cells import (
     Column,
-    Line,
+    Columns,
     amount,
     card,
     code,
     rate,
     reply,
+    rest_of,
     stacked,
     stranger,
     table,
 )
-from mqcd.pipeline.report.figures import SUMS, Figures, Listing, Named, Reply, Sender, Shape, Site, Tried
+from mqcd.pipeline.report.figures import OF_SENDERS, SUMS, Figures, Listing, Sender, Shape, Site, Tried
 from mqcd.pipeline.report.words import NONE, duration, moment, number, octets, plural, share
+from mqcd.pipeline.tables.named import Named
 
 _ADDRESS = 100
+
+Summed = TypeVar("Summed", Tried, Sender)
 
 
 def worst(figures: Figures) -> Markup:
     """Sites that took least, with what they said last."""
+    title = "Sites that refuse most"
     if not figures.worst:
-        return card("Sites that refuse most", absent="Every attempt was a delivery.", wide=True)
-    columns = (
-        Column(name="site"),
-        Column(name="not delivered", kind="m"),
-        Column(name="of its attempts", kind="n"),
-        Column(name="newest refusal", kind="long"),
-        Column(name="when (UTC)", kind="n"),
+        return card(title, absent="Every attempt was a delivery.", wide=True)
+    most = max(_trouble(site) for site in figures.worst)
+    columns: Columns[Site] = (
+        Column("site", "", _site_name),
+        Column("not delivered", "m", lambda site: amount(_trouble(site), most, "c")),
+        Column("of its attempts", "n", lambda site: share(_trouble(site), site.tried.attempts)),
+        Column("newest refusal", "long", _newest),
+        Column("when (UTC)", "n", lambda site: moment(site.last.at if site.last else None, seconds=False)),
     )
-    most = max(_trouble(site.tried) for site in figures.worst)
-    lines = [
-        Line(
-            cells=(
-                _site_name(site),
-                amount(_trouble(site.tried), most, "c"),
-                share(_trouble(site.tried), site.tried.attempts),
-                _said(site.last),
-                moment(site.last.at if site.last else None, seconds=False),
-            )
-        )
-        for site in figures.worst
-    ]
-    made = table("By deferrals, bounces and expiries in the period.", columns, lines)
-    return card("Sites that refuse most", made, wide=True)
+    made = table("By deferrals, bounces and expiries in the period.", columns, figures.worst)
+    return card(title, made, wide=True)
 
 
 def classes(figures: Figures) -> Markup:
     """Why mail was not taken."""
+    title = "Why mail was not taken"
     if not figures.classes:
-        return card("Why mail was not taken", absent="Every attempt was a delivery.")
-    columns = (
-        Column(name="class"),
-        Column(name="verdicts", kind="m"),
-        Column(name="deferred", kind="n"),
-        Column(name="bounced", kind="n"),
-        Column(name="expired", kind="n"),
-    )
+        return card(title, absent="Every attempt was a delivery.")
     most = max(each.count for each in figures.classes)
-    lines = [
-        Line(cells=(stranger(each.kind, 40), amount(each.count, most, "c"), *_failed(each)))
-        for each in figures.classes
-    ]
-    return card("Why mail was not taken", table("Verdicts by class.", columns, lines, narrow=True))
+    columns: Columns[Shape] = (
+        Column("class", "", lambda each: stranger(each.kind, 40)),
+        Column("verdicts", "m", lambda each: amount(each.count, most, "c")),
+        *_FAILED,
+    )
+    return card(title, table("Verdicts by class.", columns, figures.classes, narrow=True))
 
 
 def sites(figures: Figures) -> Markup:
@@ -74,28 +65,14 @@ def sites(figures: Figures) -> Markup:
     listing = figures.sites
     if not listing.rows:
         return card("Sites", absent="No attempt was made.", wide=True)
-    columns = (
-        Column(name="site"),
-        Column(name="attempts", kind="n"),
-        Column(name="delivered", kind="n"),
-        Column(name="first attempt", kind="m"),
-        Column(name="deferred", kind="m"),
-        Column(name="bounced", kind="n"),
-        Column(name="expired", kind="n"),
-        Column(name="half took", kind="n"),
-        Column(name="90 %", kind="n"),
-        Column(name="99 %", kind="n"),
-        Column(name="TLS", kind="n"),
-    )
-    lines = [Line(cells=(_site_name(site), *_tried(site.tried))) for site in listing.rows]
-    if left := listing.total - len(listing.rows):
-        rest = _less(figures.total, [site.tried for site in listing.rows])
-        lines.append(Line(cells=(f"{plural(left, 'other')}", *_tried(rest)), rest=True))
+    # Of times of all others nothing is known, for percentiles cannot be subtracted.
+    rest = Tried(**_less(figures.total, [site.tried for site in listing.rows], SUMS))
+    cells = rest_of(_SITES, listing.total - len(listing.rows), Site(name="", tried=rest))
     caption = (
         f"{plural(listing.total, 'site')}, by attempts. First attempt: the share that was delivered at once. "
         "Times are those in the queue, of what was delivered."
     )
-    return card("Sites", table(caption, columns, lines), wide=True)
+    return card("Sites", table(caption, _SITES, listing.rows, cells), wide=True)
 
 
 def replies(figures: Figures) -> Markup:
@@ -103,31 +80,11 @@ def replies(figures: Figures) -> Markup:
     listing = figures.replies
     if not listing.rows:
         return card("Replies", absent="No refusal was received.", wide=True)
-    columns = (
-        Column(name="reply, without what differs", kind="long"),
-        Column(name="class"),
-        Column(name="verdicts", kind="n"),
-        Column(name="deferred", kind="n"),
-        Column(name="bounced", kind="n"),
-        Column(name="expired", kind="n"),
-        Column(name="an example", kind="long"),
-    )
-    lines = [
-        Line(
-            cells=(
-                reply(each.code, each.status, each.shape),
-                stranger(each.kind, 40),
-                number(each.count),
-                *_failed(each),
-                reply(None, None, each.example),
-            )
-        )
-        for each in listing.rows
-    ]
-    if left := listing.total - len(listing.rows):
-        count = figures.refusals - sum(each.count for each in listing.rows)
-        lines.append(Line(cells=(plural(left, "other"), "", number(count), NONE, NONE, NONE, ""), rest=True))
-    return card("Replies", table("Refusals that say the same are one row.", columns, lines), wide=True)
+    left = listing.total - len(listing.rows)
+    count = number(figures.refusals - sum(each.count for each in listing.rows))
+    rest = (plural(left, "other"), "", count, NONE, NONE, NONE, "") if left else ()
+    made = table("Refusals that say the same are one row.", _REPLIES, listing.rows, rest)
+    return card("Replies", made, wide=True)
 
 
 def senders(figures: Figures) -> Markup:
@@ -135,27 +92,12 @@ def senders(figures: Figures) -> Markup:
     listing = figures.senders
     if not listing.rows:
         return card("Senders", absent="No message was sent.", wide=True)
-    columns = (
-        Column(name="sender"),
-        Column(name="messages", kind="n"),
-        Column(name="octets", kind="n"),
-        Column(name="recipients", kind="n"),
-        Column(name="delivered", kind="n"),
-        Column(name="deferrals", kind="n"),
-        Column(name="bounced", kind="m"),
-        Column(name="expired", kind="n"),
-    )
-    lines = [Line(cells=(_sender_name(each), *_given(each))) for each in listing.rows]
-    left = listing.total - len(listing.rows)
-    if left and figures.all_senders:
-        names = ("messages", "octets", "accepted", "delivered", "deferred", "bounced", "expired")
-        total = figures.all_senders
-        sums = {name: getattr(total, name) - sum(getattr(s, name) for s in listing.rows) for name in names}
-        lines.append(Line(cells=(plural(left, "other"), *_given(Sender(name="", **sums))), rest=True))
+    rest = Sender(name="", **_less(figures.all_senders, listing.rows, OF_SENDERS))
+    cells = rest_of(_SENDERS, listing.total - len(listing.rows), rest)
     caption = (
         f"{plural(listing.total, 'sender')}, by recipients. The share of bounces is of their recipients."
     )
-    return card("Senders", table(caption, columns, lines), wide=True)
+    return card("Senders", table(caption, _SENDERS, listing.rows, cells), wide=True)
 
 
 def stuck(figures: Figures) -> Markup:
@@ -183,82 +125,83 @@ def duplicates(figures: Figures) -> Markup:
 def _people(title: str, listing: Listing[Named], said: str, absent: str) -> Markup:
     if not listing.total:
         return card(title, absent=absent, wide=True)
-    columns = (
-        Column(name="recipient, SPID/QID"),
-        Column(name="site", kind="name"),
-        Column(name="accepted (UTC)", kind="n"),
-        Column(name="due (UTC)", kind="n"),
-        Column(name="attempts", kind="n"),
-        Column(name="last reply", kind="long"),
-    )
-    lines = [
-        Line(
-            cells=(
-                stacked(stranger(each.recipient or NONE, _ADDRESS), code(each.name)),
-                stranger(each.site or NONE, _ADDRESS),
-                moment(each.accepted, seconds=False),
-                moment(each.due, seconds=False),
-                number(each.attempts),
-                reply(None, None, each.reply) if each.reply else NONE,
-            )
-        )
-        for each in listing.rows
-    ]
     left = listing.total - len(listing.rows)
     more = f" {plural(left, 'other')} not shown here." if left else ""
     caption = f"{plural(listing.total, 'recipient')}. {said}{more}"
-    return card(title, table(caption, columns, lines), wide=True)
+    return card(title, table(caption, _PEOPLE, listing.rows), wide=True)
 
 
-# ---------------------------------------------------------------- cells
+# ---------------------------------------------------------------- columns
 
 
 def _site_name(site: Site) -> Markup:
     return stranger(site.name or "not known", _ADDRESS)
 
 
-def _sender_name(sender: Sender) -> str:
-    return stranger(sender.name, _ADDRESS) if sender.name else "<> (reports)"
+def _newest(site: Site) -> str:
+    return reply(site.last.code, site.last.status, site.last.text) if site.last else NONE
 
 
-def _said(last: Reply | None) -> str:
-    return reply(last.code, last.status, last.text) if last else NONE
+def _trouble(site: Site) -> int:
+    return site.tried.deferred + site.tried.bounced + site.tried.expired
 
 
-def _trouble(tried: Tried) -> int:
-    return tried.deferred + tried.bounced + tried.expired
+def _took(percentile: int) -> Callable[[Site], str]:
+    """Which of the latencies."""
+    return lambda site: duration(site.tried.latency[percentile]) if site.tried.latency else NONE
 
 
-def _failed(each: Shape) -> tuple[str, str, str]:
-    return number(each.deferred), number(each.bounced), number(each.expired)
+_SITES: Columns[Site] = (
+    Column("site", "", _site_name),
+    Column("attempts", "n", lambda site: number(site.tried.attempts)),
+    Column("delivered", "n", lambda site: number(site.tried.delivered)),
+    Column(
+        "first attempt", "m", lambda site: rate(site.tried.first_delivered, site.tried.first_attempts, "b")
+    ),
+    Column("deferred", "m", lambda site: rate(site.tried.deferred, site.tried.attempts, "c")),
+    Column("bounced", "n", lambda site: number(site.tried.bounced)),
+    Column("expired", "n", lambda site: number(site.tried.expired)),
+    Column("half took", "n", _took(0)),
+    Column("90 %", "n", _took(1)),
+    Column("99 %", "n", _took(2)),
+    Column("TLS", "n", lambda site: share(site.tried.tls, site.tried.attempts)),
+)
+_FAILED: Columns[Shape] = (
+    Column("deferred", "n", lambda each: number(each.deferred)),
+    Column("bounced", "n", lambda each: number(each.bounced)),
+    Column("expired", "n", lambda each: number(each.expired)),
+)
+_REPLIES: Columns[Shape] = (
+    Column("reply, without what differs", "long", lambda each: reply(each.code, each.status, each.shape)),
+    Column("class", "", lambda each: stranger(each.kind, 40)),
+    Column("verdicts", "n", lambda each: number(each.count)),
+    *_FAILED,
+    Column("an example", "long", lambda each: reply(None, None, each.example)),
+)
+_SENDERS: Columns[Sender] = (
+    Column("sender", "", lambda each: stranger(each.name, _ADDRESS) if each.name else "<> (reports)"),
+    Column("messages", "n", lambda each: number(each.messages)),
+    Column("octets", "n", lambda each: octets(each.octets)),
+    Column("recipients", "n", lambda each: number(each.accepted)),
+    Column("delivered", "n", lambda each: number(each.delivered)),
+    Column("deferrals", "n", lambda each: number(each.deferred)),
+    Column("bounced", "m", lambda each: rate(each.bounced, each.accepted, "d")),
+    Column("expired", "n", lambda each: number(each.expired)),
+)
+_PEOPLE: Columns[Named] = (
+    Column(
+        "recipient, SPID/QID",
+        "",
+        lambda each: stacked(stranger(each.recipient or NONE, _ADDRESS), code(each.id)),
+    ),
+    Column("site", "name", lambda each: stranger(each.site or NONE, _ADDRESS)),
+    Column("accepted (UTC)", "n", lambda each: moment(each.accepted, seconds=False)),
+    Column("due (UTC)", "n", lambda each: moment(each.due, seconds=False)),
+    Column("attempts", "n", lambda each: number(each.attempts)),
+    Column("last reply", "long", lambda each: reply(None, None, each.reply) if each.reply else NONE),
+)
 
 
-def _tried(tried: Tried) -> tuple[str, ...]:
-    times = [duration(each) for each in tried.latency] if tried.latency else [NONE] * 3
-    return (
-        number(tried.attempts),
-        number(tried.delivered),
-        rate(tried.first_delivered, tried.first_attempts, "b"),
-        rate(tried.deferred, tried.attempts, "c"),
-        number(tried.bounced),
-        number(tried.expired),
-        *times,
-        share(tried.tls, tried.attempts),
-    )
-
-
-def _less(total: Tried, shown: list[Tried]) -> Tried:
-    """What is left; of times nothing is known, for percentiles cannot be subtracted."""
-    return Tried(**{name: getattr(total, name) - sum(getattr(t, name) for t in shown) for name in SUMS})
-
-
-def _given(each: Sender) -> tuple[str, ...]:
-    return (
-        number(each.messages),
-        octets(each.octets),
-        number(each.accepted),
-        number(each.delivered),
-        number(each.deferred),
-        rate(each.bounced, each.accepted, "d"),
-        number(each.expired),
-    )
+def _less(total: Summed, shown: Sequence[Summed], names: Sequence[str]) -> dict[str, Any]:
+    """What is left of some sums."""
+    return {name: getattr(total, name) - sum(getattr(each, name) for each in shown) for name in names}

@@ -11,11 +11,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.pipeline.report.figures import Listing, Reply, Troubled
+from mqcd.pipeline.tables.recipients import cut
 from mqcd.pipeline.tables.replies import shape, suggested
 
 _MOST = 10
-_TEXT = 500
-"""Characters of a reply or a name that are brought."""
 
 
 def troubled(recipients: DataFrame, before: DataFrame | None) -> Listing[Troubled]:
@@ -44,13 +43,7 @@ def troubled(recipients: DataFrame, before: DataFrame | None) -> Listing[Trouble
                 recipients=row["all"],
                 before=None if before is None else earlier.get(row["site"], (0, 0)),
                 cause=row["cause"],
-                last=Reply(
-                    at=row["last"]["at"],
-                    code=row["last"]["code"],
-                    status=row["last"]["status"],
-                    text=row["last"]["reply"] or "",
-                    kind=row["cause"],
-                ),
+                last=Reply(**row["last"].asDict()),
             )
             for row in rows
         ),
@@ -59,7 +52,7 @@ def troubled(recipients: DataFrame, before: DataFrame | None) -> Listing[Trouble
 
 
 def _site() -> Column:
-    return F.substring(F.coalesce("site", "destination", "domain", F.lit("")), 1, _TEXT)
+    return cut(F.coalesce("site", "destination", "domain", F.lit("")))
 
 
 def _counted(recipients: DataFrame) -> DataFrame:
@@ -69,13 +62,13 @@ def _counted(recipients: DataFrame) -> DataFrame:
     lost = F.col("outcome").isin("bounced", "expired")
     put_off = (F.col("outcome") == "queued") & (F.col("deferrals") > 0)
     rows = recipients.select(
-        _site().alias("site"), "deferrals", "code", "status", F.substring("reply", 1, _TEXT).alias("reply"),
+        _site().alias("site"), "deferrals", "code", "status", cut("reply").alias("reply"),
         F.coalesce(F.unix_millis("last_event"), F.lit(0)).alias("at"),
         lost.alias("lost"), put_off.alias("put_off"), F.when(lost | put_off, cause).alias("cause"),
     )  # fmt: skip
     waiting = F.col("put_off") & ((F.col("deferrals") > 1) | (F.col("cause") != "greylisted"))
     kept = F.col("lost") | waiting
-    said = F.struct("at", "code", "status", "reply")
+    said = F.struct("at", "code", "status", F.coalesce("reply", F.lit("")).alias("text"))
     return rows.groupBy("site").agg(
         F.count("*").alias("all"),
         F.count_if("lost").alias("lost"),

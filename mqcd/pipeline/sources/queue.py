@@ -34,6 +34,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from mqcd.core.errors import DecodeError
@@ -41,7 +42,7 @@ from mqcd.core.model import Area
 from mqcd.core.queueing.spid import parse_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.durable import Disk
-from mqcd.pipeline.sources.schema import TIME, spark_schema
+from mqcd.pipeline.sources.schema import TIME
 from mqcd.queue.format.record import ORIGIN_OF, Fields, area_of, fields
 from mqcd.queue.reading.shards import Snapshots
 from mqcd.queue.reading.snapshot import Snapshot
@@ -71,7 +72,7 @@ HOMES = pa.schema(
         ("remote_host", pa.string()),
     ]
 )
-QUEUE = spark_schema(HOMES)
+QUEUE = from_arrow_schema(HOMES)
 _ROWS = 5000
 _AREAS = {area.value: area for area in Area}
 

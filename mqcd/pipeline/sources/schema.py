@@ -1,34 +1,17 @@
 """The fields of an event, as Arrow reads them and as Spark keeps them.
 
-One table says it for both. Fields that it does not name are those of a newer server and are passed over;
-`v` beyond `SCHEMA_VERSION` means that a known field has another meaning, so such events are not read.
+One table says it for both: `from_arrow_schema` makes Spark's of any Arrow schema. Fields that it does not
+name are those of a newer server and are passed over; `v` beyond `SCHEMA_VERSION` means that a known field has
+another meaning, so such events are not read.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
 
 TIME = pa.timestamp("us", "UTC")
 """Times in Arrow, as Spark keeps them."""
-_SPARK: dict[pa.DataType, DataType] = {
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.string(): StringType(),
-    pa.bool_(): BooleanType(),
-    pa.date32(): DateType(),
-    TIME: TimestampType(),
-}
 
 FIELDS: tuple[tuple[str, pa.DataType], ...] = (
     ("v", pa.int32()),
@@ -94,14 +77,8 @@ and for a line that cannot be read why, and its text."""
 LINE = pa.schema(FIELDS)
 ARROW = pa.schema([*FIELDS, *OWN])
 """What the source gives."""
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """The same for Spark; every field may be missing."""
-    return StructType([StructField(field.name, _SPARK[field.type]) for field in schema])
-
-
-EVENTS = spark_schema(ARROW)
+EVENTS = from_arrow_schema(ARROW)
+"""The same for Spark; every field may be missing."""
 DAMAGED = ("file", "damage", "raw")
 """Columns of lines that cannot be read."""
 EVENT_FIELDS = tuple(name for name in ARROW.names if name not in ("damage", "raw"))

@@ -22,7 +22,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -59,6 +59,8 @@ FORMAT = 3
 2: those whose end was taken back were still `ended`."""
 
 MANY = 40
+NOTHING: Mapping[str, int] = {"files": 0, "events": 0, "damaged": 0}
+"""The counts of a commit that takes no event files."""
 
 
 class NoTables(MqcdError):
@@ -88,7 +90,7 @@ class Commit:
     remove: list[str] = field(default_factory=list)
     last_hour: int = 0
     """The last hour, since 1970, in which anything happened."""
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
     """What was taken: files, events, damaged."""
 
 

@@ -50,16 +50,9 @@ that did not happen in time."""
 _TEXTS = pa.list_(pa.string())
 FOUND = pa.schema([("files", pa.list_(_FILE)), ("days", _TEXTS), ("parts", _TEXTS)])
 """What `intake` found; `days` on which the messages of all events were accepted, `parts` that it wrote."""
-FOUND_DDL = (
-    "files array<struct<name: string, damaged: bigint, future: bigint,"
-    " series: array<struct<node: string, shard: int, low: bigint, high: bigint, events: bigint,"
-    " hours: array<bigint>>>>>,"
-    " days array<string>, parts array<string>"
-)
 MERGED = pa.schema([("strangers", _TEXTS), ("parts", _TEXTS)])
 """The `parts` that `merging` wrote, and the days of `strangers`: recipients with more events than it was
 given, perhaps, because their acceptance is missing or they are old."""
-MERGED_DDL = "strangers array<string>, parts array<string>"
 
 TOGETHER = 100_000
 """Rows that are written at a time, at least: the more, the better they pack and the faster they are read."""
