@@ -218,9 +218,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
         # The terminal is gone when there is nothing to be read.
         return os.read(fd, 1).decode("ascii", "replace") or "q"
 
-    handlers = {
-        number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    }
+    handlers = {number: signal.signal(number, end) for number in _ENDINGS}
     try:
         tty.setcbreak(fd)
         yield pressed

@@ -22,7 +22,7 @@ taken late and none is taken twice. It knows Trigger.AvailableNow.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,17 +49,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_files(partition: InputPartition, unread: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of a task's files, a file at a time."""
-    for path in map(Path, partition.value):
-        yield from [unread_file(str(path))] if unread else read_events(path)
-
-
-def plan(files: Sequence[EventFile], most: int) -> list[InputPartition]:
-    """Tasks for files."""
-    return [InputPartition([file.path for file in group]) for group in grouped(files, most)]
-
-
 class EventsSource(DataSource):
     """See the module."""
 
@@ -70,38 +59,40 @@ class EventsSource(DataSource):
     def schema(self) -> StructType:
         return EVENTS
 
-    @property
-    def directory(self) -> Path:
-        path = self.options.get("path")
-        if not path:
-            raise ValueError("mqcd-events: no path given")
-        return Path(path)
-
-    @property
-    def partition_bytes(self) -> int:
-        """Packed octets of a task."""
-        return int(self.options.get("partitionbytes", PARTITION))
-
-    @property
-    def unread(self) -> bool:
-        """Whether files are named and not read."""
-        return str(self.options.get("unread", "")).lower() == "true"
-
     def reader(self, schema: StructType) -> EventsReader:
-        return EventsReader(self)
+        return EventsReader(self.options)
 
     def streamReader(self, schema: StructType) -> EventsStreamReader:  # noqa: N802
-        return EventsStreamReader(self)
+        return EventsStreamReader(self.options)
 
 
-class EventsReader(DataSourceReader):
+class _Reader:
+    """What a batch and a stream have in common."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        path = options.get("path")
+        if not path:
+            raise ValueError("mqcd-events: no path given")
+        self._directory = Path(path)
+        self._bytes = int(options.get("partitionbytes", PARTITION))
+        self._unread = str(options.get("unread", "")).lower() == "true"
+
+    def _plan(self, files: Iterable[EventFile]) -> list[InputPartition]:
+        """Tasks for files."""
+        return [InputPartition([file.path for file in group]) for group in grouped(files, self._bytes)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's files, a file at a time."""
+        for path in map(Path, partition.value):
+            yield from [unread_file(str(path))] if self._unread else read_events(path)
+
+
+class EventsReader(_Reader, DataSourceReader):
     """All files, or the named ones."""
 
-    def __init__(self, source: EventsSource) -> None:
-        self._directory = source.directory
-        self._bytes = source.partition_bytes
-        self._unread = source.unread
-        names = source.options.get("names")
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        names = options.get("names")
         self._names = None if names is None else frozenset(json.loads(names))
 
     def partitions(self) -> list[InputPartition]:
@@ -112,21 +103,16 @@ class EventsReader(DataSourceReader):
             gone = self._names - {Path(file.path).name for file in files}
             if gone:
                 raise FileNotFoundError(f"{self._directory}: {sorted(gone)[0]} is gone")
-        return plan(files, self._bytes) or [InputPartition([])]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from read_files(partition, self._unread)
+        return self._plan(files) or [InputPartition([])]
 
 
-class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class EventsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Files that were not taken yet, a batch at a time."""
 
-    def __init__(self, source: EventsSource) -> None:
-        self._directory = source.directory
-        self._bytes = source.partition_bytes
-        self._unread = source.unread
-        self._limit = _limit(source)
-        self._after: dict[str, str] = json.loads(source.options.get("after", "{}"))
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self._limit = _limit(options)
+        self._after: dict[str, str] = json.loads(options.get("after", "{}"))
         self._last: dict[str, str] | None = None
         """With AvailableNow: what there was when the stream began."""
 
@@ -150,14 +136,11 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
         """Tasks for the files that `end` has and `start` has not."""
-        return plan(list(within(closed_files(self._directory, but=start), end)), self._bytes)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from read_files(partition, self._unread)
+        return self._plan(within(closed_files(self._directory, but=start), end))
 
 
-def _limit(source: EventsSource) -> ReadLimit:
-    files, octets = source.options.get("maxfiles"), source.options.get("maxbytes")
+def _limit(options: Mapping[str, str]) -> ReadLimit:
+    files, octets = options.get("maxfiles"), options.get("maxbytes")
     if files is not None:
         return ReadMaxFiles(int(files))
     return ReadMaxBytes(int(octets)) if octets is not None else ReadAllAvailable()
