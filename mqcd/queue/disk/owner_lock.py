@@ -16,27 +16,43 @@ from pathlib import Path
 from mqcd.core.errors import StoreBusy, StoreDamaged
 from mqcd.disk.durable import Disk
 
-_WAITS = 40
 _WAIT_SECONDS = 0.05
-"""A killed owner's helper holds the lock until the kernel has ended it too: some milliseconds."""
+_WAITS = 40
+"""Looks at the lock of an owner that is there: it may be about to end."""
+_ORPHAN_WAITS = 400
+"""Looks at that of one that has ended. Its helper holds the lock until it has noticed: one that still starts
+does so once it has started, which takes a busy machine some seconds."""
 
 
 async def take_lock(disk: Disk, queue_root: Path) -> int:
     """Become the owner; returns the descriptor that holds the lock. Raises StoreBusy, OSError."""
     path = queue_root / "lock"
     fd = disk.open(path, os.O_RDWR | os.O_CREAT)
-    for _ in range(_WAITS):
+    looks, owner = 0, ""
+    while looks < (_ORPHAN_WAITS if _has_ended(owner) else _WAITS):
+        looks += 1
         try:
             if disk.lock(fd, exclusive=True):
                 disk.pwritev(fd, [f"{os.getpid():<20}\n".encode()], 0)
                 return fd
+            owner = disk.pread(fd, 20, 0).decode("ascii", "replace").strip()
         except OSError:
             disk.close(fd)
             raise
         await asyncio.sleep(_WAIT_SECONDS)
-    owner = disk.pread(fd, 20, 0).decode("ascii", "replace").strip()
     disk.close(fd)
     raise StoreBusy(f"{queue_root} is in use by process {owner or 'unknown'}; stop that server first")
+
+
+def _has_ended(owner: str) -> bool:
+    """Whether no process has this id any more; False where it is none."""
+    try:
+        os.kill(int(owner), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return False
 
 
 def check_roots(disk: Disk, roots: list[Path], *, new: bool) -> None:

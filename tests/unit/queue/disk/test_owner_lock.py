@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.disk.durable import Disk
 from mqcd.queue.disk import owner_lock as identity
+from tests.fakes.clock import turns
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig
 
@@ -22,6 +24,22 @@ async def test_a_second_owner_is_refused_and_told_who_has_it(
     with pytest.raises(StoreBusy, match=f"in use by process {os.getpid()}; stop that server"):
         await Rig(rig.root).open()
     await rig.post.send("a@example.org")
+
+
+async def test_the_helper_of_an_owner_that_has_ended_is_waited_for_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "_WAITS", 1)
+    monkeypatch.setattr(identity, "_WAIT_SECONDS", 0)
+    disk, owner = Disk(), await asyncio.create_subprocess_exec("true")
+    await owner.wait()
+    held = await identity.take_lock(disk, tmp_path)
+    (tmp_path / "lock").write_text(str(owner.pid))
+    taking = asyncio.ensure_future(identity.take_lock(disk, tmp_path))
+    await turns(20)
+    assert not taking.done()
+    disk.close(held)
+    disk.close(await taking)
 
 
 async def test_the_lock_is_free_after_a_close(rig: Rig) -> None:
