@@ -15,6 +15,7 @@ from subprocess import PIPE
 import pyspark
 import pytest
 
+from mqcd.pipeline.store.layout import STAGING
 from mqcd.pipeline.store.store import Store
 from tests.e2e.kit.plan import Plan
 from tests.e2e.kit.server import ROOT
@@ -55,12 +56,9 @@ class Place:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def staged(self, name: str) -> bool:
-        """Whether a batch under way has come to this step."""
-        return any((self.tables / "_staging").glob(f"*/{name}"))
-
-    def commits(self) -> int:
-        return len(list((self.tables / "_log").glob("*.json")))
+    def staged(self, batch: int, name: str) -> bool:
+        """Whether this batch has come to this step."""
+        return any((self.tables / STAGING).glob(f"{batch:010d}-*/{name}"))
 
 
 async def test_separate_executors_do_every_job(tmp_path: Path) -> None:
