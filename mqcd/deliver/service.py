@@ -134,7 +134,10 @@ class Deliverer:
         self._held.begin()
 
     def reload(self, settings: DeliverSettings, schedule: RetrySchedule, own_names: Collection[str]) -> None:
-        """Apply new settings, schedule and names from the next decision on; DNS servers stay as they are."""
+        """Apply new settings, schedule and names from the next decision on; DNS servers stay as they are.
+
+        The rules come behind the routes: their conditions name the new zones, and what waits is placed anew.
+        """
         terms = self._terms
         terms.settings, terms.schedule, terms.own_names = settings, schedule, own_names
         self._sweep.tick_ms = _tick_of(settings)
@@ -208,7 +211,18 @@ class Deliverer:
         return self._held.start(wanted)
 
     async def stop(self, grace_ms: int) -> None:
-        """Start nothing new; wait up to `grace_ms` for running attempts, then cancel them."""
+        """Start nothing new; wait up to `grace_ms` for running attempts, then cancel them.
+
+        | step | its place |
+        |---|---|
+        | `stopping` | first: from now on no worker takes another job, and no connection is reserved |
+        | the loop's turn ends | it may hold claimed recipients that are not in the table yet |
+        | suspects, held mail, wake-ups end | so that nothing begins another turn |
+        | the table is emptied, look-ups end | all of it is parked: none of it is being tried |
+        | workers end | what they put back (connections that were stale) is in the table again |
+        | the table is emptied again | |
+        | the recorder has recorded all, in its time | behind everything that hands in verdicts |
+        """
         self._terms.stopping = True
         await self._loop.stop()
         if self._search is not None:
@@ -217,7 +231,6 @@ class Deliverer:
         self._wake.close()
         self._recorder.park(self._table.empty() + self._placing.stop(), 0)
         await self._pool.end(grace_ms)
-        # Untried mail of connections that had gone stale.
         self._recorder.park(self._table.empty(), 0)
         settled = asyncio.ensure_future(self._recorder.done())
         timer = asyncio.ensure_future(self._clock.sleep(SETTLE_GRACE_MS))

@@ -25,7 +25,19 @@ What lasts in `Standing`, beside the rules:
 
 Each id in `_acts` is in `_batches`, no recipient there is without one, and `_bars` and `_until` have the same
 domains. Whoever is about to try a claimed recipient calls `acted` first, and settles by what it gives
-instead: `Placing._place`, where all mail of a lane comes that `misplaces` names, and `Collecting._fresh`.
+instead. When, of a recipient that is in flight as a batch passes:
+
+| where it is | meets `acted` |
+|---|---|
+| in a lane, or aside for its sender's tokens | at once: `Deliverer._place_all_anew` asks `misplaces` |
+| its site is being looked up | before it is tried: `Deliverer._place_anew` asks `misplaces` of each job |
+| in an attempt | once it is claimed again, unless it was delivered or bounced |
+| collected by its user (ATRN) | before each message: `Collecting._fresh` |
+| given back or parked | once it is claimed again |
+
+Batches come before rules: `Placing._place` asks no rule where `acted` gives a verdict. A new rule's own batch
+on what waits has the rule's id (`StandingRule.batch`), so `_ids` and `_batches` may share one: `replace`
+forgets it with the rule, and `pending` leaves it out.
 
 What `acted` makes of a recipient that three of these batches are to reach, one after the other:
 

@@ -85,8 +85,8 @@ class ReportTask:
         self._held: dict[int, list[Recipient]] = {}
         """Claimed bounces without an end yet, by message."""
         self._gathering: dict[int, int] = {}
-        """Messages of several recipients that were reported on, and until when further bounces of theirs are
-        gathered, monotonic ms; in that order."""
+        """Messages of several recipients that were reported on, and any whose report failed by a fault; until
+        when further bounces of theirs are gathered, monotonic ms; in that order."""
 
     def reload(self, settings: ReportSettings) -> None:
         """Apply new settings from the next report on."""

@@ -14,6 +14,19 @@
 * `suppress` refuses recipients by a list, in all sessions, from the next RCPT on.
 * `reload` takes over new <server> and <ssl> blocks for sessions that begin later; earlier ones keep the rules
   and limits that they have announced. Name, interface and port stay.
+
+What counts a connection, and what ends that:
+
+| | `Capacity`, the door's own `taken` | `Peers` | `Passing.count` | quota places |
+|---|---|---|---|---|
+| a proxy names its client: `_introduce` | + for that time | | | |
+| `receive` gives a session | + | + | called | |
+| MAIL in the session | | | | + |
+| `_open` finds the client gone already | - | - | called | |
+| `leave` | - | - | called | - |
+
+In `receive` the test of `Peers` counts, so it is the last: another reason to refuse goes before it.
+
 Settings read: interface, port, name, proxies, maxpeerconnections, and those of `session`, `dialogue`,
 `intake`, `policy`.
 """
@@ -68,6 +81,9 @@ _FULL = Reply(code=421, status="4.3.2", text="Too many connections, try again la
 
 class Door:
     """One listener of the server."""
+
+    _elsewhere = False
+    """Whether, at the last look, another process took mail and this one none."""
 
     def __init__(
         self,
@@ -371,8 +387,9 @@ class Door:
 
     def _send_elsewhere(self, passing: Passing) -> None:
         """End all sessions once no mail is taken here at two looks in a row: another process takes it."""
-        before = passing.elsewhere()
         passing.count(self._capacity.taken)
-        if before and passing.elsewhere():
+        # Of this door's own looks: another door may count at any time.
+        before, self._elsewhere = self._elsewhere, passing.elsewhere()
+        if before and self._elsewhere:
             for session in list(self._sessions):
                 session.interrupt(_ELSEWHERE)

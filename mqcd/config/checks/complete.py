@@ -266,7 +266,7 @@ _NAMES: tuple[tuple[str, Callable[[Settings], Sequence[Any]], str, str], ...] = 
         _WEBHOOK,
         lambda settings: settings.ops.feeds.webhooks,
         "name",
-        "names another feed too: give each its own",
+        "names another webhook, or the feed of traces: give each its own",
     ),
 )
 """Lists of which each item has another name, and what to do about one that has not. Patterns ignore case."""

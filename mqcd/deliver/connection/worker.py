@@ -7,8 +7,10 @@ The job at hand is the worker's, with its claimed recipients, until `_let_go`; e
 | delivery is paused, settings were reloaded, a stop comes first | put back | `_again` |
 | they belong elsewhere by the rules that stand now | placed anew | `placed_anew` |
 | this machine could not open a connection | parked for SHORTAGE_MS | `_no_room` |
-| no host takes mail, other connections of the lane work | put back | `_unreachable` |
-| no host takes mail | settled; the destination is suspended | `_unreachable` |
+| no host takes mail for now, at CONNECT or GREETING; others of the lane work | put back | `_unreachable` |
+| no host takes mail, and they bounce by its reply or a rule | settled; the lane hears nothing | the same |
+| no host takes mail otherwise; others of the lane work | settled: deferred | the same |
+| no host takes mail otherwise; none works | settled: deferred; the destination is suspended | the same |
 | the attempt ends KEPT, OVER or BROKEN (see `attempt`) | settled there | |
 | it ends STALE | put back | `_again` |
 | it ends STORE | parked, due at once | `_no_store` |

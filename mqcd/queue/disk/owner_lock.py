@@ -9,12 +9,15 @@ queue's, must never look like mail that has lost its content.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import uuid
 from pathlib import Path
 
 from mqcd.core.errors import StoreBusy, StoreDamaged
 from mqcd.disk.durable import Disk
+
+log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 0.05
 _WAITS = 40
@@ -39,6 +42,8 @@ async def take_lock(disk: Disk, queue_root: Path) -> int:
         except OSError:
             disk.close(fd)
             raise
+        if looks == _WAITS and _has_ended(owner):
+            log.warning("waiting for the helper of process %s, which has ended, to release %s", owner, path)
         await asyncio.sleep(_WAIT_SECONDS)
     disk.close(fd)
     raise StoreBusy(f"{queue_root} is in use by process {owner or 'unknown'}; stop that server first")

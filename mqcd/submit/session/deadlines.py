@@ -14,10 +14,20 @@ since when the client owes something:
 | it owes, if it did not: `owe` | the greeting is written, or TLS begins or has begun |
 | | all that came is answered, and no task runs |
 | | a task waits for octets (`Wire.wait`) |
-| | it does not read its replies, or is to close the connection |
+| | it does not read its replies |
+| anew: both | the last reply is given: it is to read it, and to close |
 | it owes nothing: `owes_nothing` | a line or content is read |
 | | TLS has begun |
 | | it reads its replies again |
+| | it has become the server (ATRN) |
+
+| link | its task | silent for `timeout` | SESSION_MS over | MESSAGE_MS over |
+|---|---|---|---|---|
+| ANSWERING | none | INTERRUPT | INTERRUPT | |
+| ANSWERING | under way | INTERRUPT | | INTERRUPT |
+| UNREAD | either | CUT | CUT | |
+| ENDED | either | CUT | CUT, if there is no `timeout` | |
+| GONE | under way | | | |
 """
 
 from __future__ import annotations
@@ -90,14 +100,14 @@ class Deadlines:
         return now - self.began >= SESSION_MS
 
     def overdue(self, now: int, link: Link, *, busy: bool) -> Overdue | None:
-        """What to do with the session, if anything; `busy`: its task is under way.
-
-        A client that does not even take the last reply is cut off after `timeout` more.
-        """
+        """What to do with the session, if anything, by the table; `busy`: its task is under way."""
+        if link is Link.GONE:
+            return None
         since = self.owing_since
         silent = since > 0 and 0 < self._timeout <= now - since
         if link is not Link.ANSWERING:
-            return Overdue.CUT if silent or self.is_over(now) else None
+            lasts = link is Link.ENDED and self._timeout > 0
+            return Overdue.CUT if silent or (self.is_over(now) and not lasts) else None
         waiting = now - max(since, self._counted_to) if since else 0
         late = self._waited + waiting >= MESSAGE_MS + self.content if busy else self.is_over(now)
         return Overdue.INTERRUPT if silent or late else None

@@ -125,6 +125,8 @@ class Session(asyncio.Protocol):
         self.dialogue.caller = caller
         self.deadlines = Deadlines(self.intake.clock, rules.settings.timeout)
         self.work = Work(self.intake.clock)
+        self._handler = self.intake.handlers.get(filter_key(rules.settings))
+        """Of the same settings as the rules: those of the door may be others once the connection is made."""
         self.filter: Filter | None = None
         self.link = Link.ANSWERING
         """Its changes: `link_states`."""
@@ -140,9 +142,8 @@ class Session(asyncio.Protocol):
         rules = self.dialogue.rules
         bare_lf = rules.settings.bare_newline is BareNewline.NORMALIZE
         self.wire = Wire(self._loop, self.transport, self.deadlines, bare_lf=bare_lf)
-        handler = self.intake.handlers.get(filter_key(rules.settings))
-        if handler is not None:
-            self.filter = Filter(handler, self.dialogue, self.transport, self.intake.clock, self.work)
+        if self._handler is not None:
+            self.filter = Filter(self._handler, self.dialogue, self.transport, self.intake.clock, self.work)
         self._host.enter(self)
         if rules.tls_first:
             self._begin_tls()
@@ -308,6 +309,7 @@ class Session(asyncio.Protocol):
             self._out.append(self.dialogue.refuse(reason, reply))
         self.write()
         self.transport.close()
+        self.deadlines.owes_nothing()
         self.deadlines.owe()
 
     def hand_over(self) -> TakenConnection:
@@ -316,6 +318,8 @@ class Session(asyncio.Protocol):
         if self.link is Link.UNREAD:
             # The transport says this once.
             connection.pause_writing()
+            self.link = after(self.link, Event.DRAINED)
+        self.deadlines.owes_nothing()
         return connection
 
     # ------------------------------------------------------------ the task and the ends

@@ -8,6 +8,7 @@ from mqcd.core.smtp.tracing import Side, Tap, Traces, Who
 from mqcd.submit.esmtp.caller import Caller
 from mqcd.submit.esmtp.states import State
 from mqcd.submit.policy.rules import Rules
+from mqcd.submit.session.connections import tls_channel
 from mqcd.submit.session.session import Host, Session
 
 
@@ -32,8 +33,8 @@ class TracedSession(Session):
 
     def secured(self) -> None:
         """See `Session`."""
+        self.tap.note("secured", tls=tls_channel(self._host.tls, self.transport).tls)
         super().secured()
-        self.tap.note("secured", tls=self.dialogue.channel.tls)
 
     def connection_lost(self, error: Exception | None) -> None:
         """See `Session`."""

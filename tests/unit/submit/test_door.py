@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import smtplib
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -680,3 +681,31 @@ async def test_an_ipv6_listener_names_its_client_so() -> None:
         assert b"([IPv6:::1])" in await handle.read(handle.size)
         handle.close()
         await client.close()
+
+
+class Shared:
+    """A `Passing` of a process that takes mail or not; another one does."""
+
+    out = False
+
+    def passes(self, connection: socket.socket, connections: int) -> bool:
+        return False
+
+    def count(self, connections: int) -> None:
+        return None
+
+    def elsewhere(self) -> bool:
+        return self.out
+
+
+async def test_sessions_end_at_the_second_look_of_their_own_door_that_finds_mail_taken_elsewhere() -> None:
+    shared, clock = Shared(), FakeClock()
+    async with open_house(House(server(), clock=clock)) as ours, visit(ours) as client:
+        ours.door._passing = shared
+        # Another door of the process, or a connection, has counted it out before this door looks.
+        shared.out = True
+        clock.advance(1000)
+        await turns()
+        assert (await client.say("NOOP")).startswith("250 ")
+        clock.advance(1000)
+        assert (await client.reply()).startswith("421")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiosmtpd.smtp import SMTP
@@ -16,7 +16,7 @@ from mqcd.submit.filters.verdict import read_status
 from mqcd.submit.session.filtering import HOOK_MS
 from tests.fakes.clock import FakeClock
 from tests.fakes.handlers import Recording, Slow
-from tests.unit.submit.support import Client, House, open_house, server, until_gone, visit
+from tests.unit.submit.support import Client, House, Transport, open_house, server, until_gone, visit
 
 FAKES = "tests.fakes.handlers"
 MAIL = "MAIL FROM:<from@example.net>"
@@ -66,6 +66,15 @@ async def test_hooks_are_called_as_aiosmtpd_calls_them() -> None:
     async with open_house(house("Recording")) as ours:
         await talk(ours.door.port)
         assert handler_of(ours).calls == expected.calls
+
+
+async def test_a_reload_before_the_connection_is_made_leaves_no_session_without_its_filter() -> None:
+    async with open_house(house("Recording")) as ours:
+        session = ours.door.receive("192.0.2.1")
+        ours.door.reload(server())
+        session.connection_made(cast("asyncio.Transport", Transport()))
+        assert session.filter is not None
+        session.connection_lost(None)
 
 
 @pytest.mark.parametrize("name", ["aiosmtpd.handlers:Sink", "aiosmtpd.handlers:Debugging"])

@@ -77,9 +77,12 @@ async def test_a_client_that_takes_a_part_of_the_last_replies_loses_its_connecti
 
 
 async def test_a_connection_is_handed_over_as_full_as_it_is() -> None:
-    session, _ = connect(House(server()))
+    house = House(server(timeout=1000))
+    session, transport = connect(house)
     session.pause_writing()
     connection = session.hand_over()
+    session.check_deadline(house.clock.monotonic() + 1001, TIMEOUT)
+    assert not transport.closed
     draining = asyncio.ensure_future(connection.drain())
     await asyncio.sleep(0)
     assert not draining.done()
