@@ -4,6 +4,18 @@ Guarantees: each recipient ends in a lane, given back, settled with the failure 
 standing rule says; one domain's route is looked up once, however many recipients wait for it. Nothing that
 happens to one recipient or domain stops the others. Settings read: what `router` reads, and the advice in
 effect.
+
+| in this order | `_place` of a recipient that comes | `_route` of each that waited for it |
+|---|---|---|
+| a batch is to reach it | settled: as the batch says | the same |
+| a rule keeps it (not asked yet if one on sites may be stronger) | settled, or parked | the same |
+| never tried, and suppressed by advice (likewise) | settled: fails | not asked |
+| its hop is known, or an operator has chosen it | in its lane | in its lane |
+| there is no route | | settled: by its reply |
+| else | waits in `_waiting`; the first one of its domain begins `_route` | |
+| an exception | logged; settled: deferred, 4.3.0 | the same |
+
+While delivery stops, what would be placed is parked instead, due at once.
 """
 
 from __future__ import annotations
@@ -91,6 +103,9 @@ class Placing:
     def place(self, claimed: Sequence[Recipient], content: bytes | None = None) -> None:
         """Put each recipient into its lane, at once or after its domain's route is looked up; `content`: of
         their one message, if it is at hand."""
+        if self._terms.stopping:
+            self._settling.park(claimed)
+            return
         kept = KeptBack()
         gives = [give for each in claimed if (give := self._place(each, kept, content)) is not None]
         if gives:
@@ -113,8 +128,7 @@ class Placing:
 
     def _place(self, recipient: Recipient, kept: KeptBack, content: bytes | None) -> Give | None:
         try:
-            if self._standing.stands and (amended := self._standing.acted(recipient)) is not None:
-                kept.settlements.append(Settlement(recipient=recipient, verdict=amended))
+            if self._is_amended(recipient, kept):
                 return None
             domain = recipient.lane_key
             if recipient.route:
@@ -156,6 +170,13 @@ class Placing:
             hop = self.router.slowed(hop, rule)
         return self._entering.add(recipient, domain, hop, self._terms.clock.monotonic(), content)
 
+    def _is_amended(self, recipient: Recipient, kept: KeptBack) -> bool:
+        """Whether batches make something else of a recipient: then that is in `kept`."""
+        amended = self._standing.acted(recipient) if self._standing.stands else None
+        if amended is not None:
+            kept.settlements.append(Settlement(recipient=recipient, verdict=amended))
+        return amended is not None
+
     def _judge(
         self, recipient: Recipient, hop: Hop | None, kept: KeptBack
     ) -> tuple[StandingRule | None, bool]:
@@ -176,6 +197,8 @@ class Placing:
         kept, gives, failed = KeptBack(), [], []
         for each in recipients:
             try:
+                if self._is_amended(each, kept):
+                    continue
                 # Without a site, rules on sites say nothing.
                 hop = None if isinstance(route, Unroutable) else self.router.hop(each.envelope, domain, route)
                 rule, is_kept = self._judge(each, hop, kept)

@@ -217,7 +217,7 @@ class Deliverer:
         |---|---|
         | `stopping` | first: from now on no worker takes another job, and no connection is reserved |
         | the loop's turn ends | it may hold claimed recipients that are not in the table yet |
-        | suspects, held mail, wake-ups end | so that nothing begins another turn |
+        | suspects, held mail, wake-ups with their alarm end | so that nothing begins another turn |
         | the table is emptied, look-ups end | all of it is parked: none of it is being tried |
         | workers end | what they put back (connections that were stale) is in the table again |
         | the table is emptied again | |

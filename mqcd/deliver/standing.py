@@ -30,7 +30,7 @@ instead. When, of a recipient that is in flight as a batch passes:
 | where it is | meets `acted` |
 |---|---|
 | in a lane, or aside for its sender's tokens | at once: `Deliverer._place_all_anew` asks `misplaces` |
-| its site is being looked up | before it is tried: `Deliverer._place_anew` asks `misplaces` of each job |
+| its route is being looked up | once that is known: `Placing._route` |
 | in an attempt | once it is claimed again, unless it was delivered or bounced |
 | collected by its user (ATRN) | before each message: `Collecting._fresh` |
 | given back or parked | once it is claimed again |

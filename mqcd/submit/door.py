@@ -17,9 +17,9 @@
 
 What counts a connection, and what ends that:
 
-| | `Capacity`, the door's own `taken` | `Peers` | `Passing.count` | quota places |
+| | `Capacity`, of all doors | `Peers` | `Passing.count` | quota places |
 |---|---|---|---|---|
-| a proxy names its client: `_introduce` | + for that time | | | |
+| a proxy names its client: `_introduce` | + `taken` alone, for that time | | | |
 | `receive` gives a session | + | + | called | |
 | MAIL in the session | | | | + |
 | `_open` finds the client gone already | - | - | called | |

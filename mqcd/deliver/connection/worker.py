@@ -4,7 +4,8 @@ The job at hand is the worker's, with its claimed recipients, until `_let_go`; e
 
 | what happens | the recipients are | by |
 |---|---|---|
-| delivery is paused, settings were reloaded, a stop comes first | put back | `_again` |
+| delivery is paused, or settings were reloaded | put back | `_again` |
+| a stop comes while it waits for a connection that shards share | put back | `_again` |
 | they belong elsewhere by the rules that stand now | placed anew | `placed_anew` |
 | this machine could not open a connection | parked for SHORTAGE_MS | `_no_room` |
 | no host takes mail for now, at CONNECT or GREETING; others of the lane work | put back | `_unreachable` |
@@ -186,7 +187,7 @@ class Worker:
         """The job for which it was reserved does not come."""
         if (offer := self._offer_in(_RESERVED)) is None:
             return
-        if self._terms.rests or not self._table.keep(self.lane):
+        if self._terms.rests or self._worn_out or not self._table.keep(self.lane):
             self._dismiss(offer)
         else:
             self._rest()

@@ -32,21 +32,21 @@ async def take_lock(disk: Disk, queue_root: Path) -> int:
     path = queue_root / "lock"
     fd = disk.open(path, os.O_RDWR | os.O_CREAT)
     looks, owner = 0, ""
-    while looks < (_ORPHAN_WAITS if _has_ended(owner) else _WAITS):
-        looks += 1
-        try:
-            if disk.lock(fd, exclusive=True):
-                disk.pwritev(fd, [f"{os.getpid():<20}\n".encode()], 0)
-                return fd
+    try:
+        while not disk.lock(fd, exclusive=True):
             owner = disk.pread(fd, 20, 0).decode("ascii", "replace").strip()
-        except OSError:
-            disk.close(fd)
-            raise
-        if looks == _WAITS and _has_ended(owner):
-            log.warning("waiting for the helper of process %s, which has ended, to release %s", owner, path)
-        await asyncio.sleep(_WAIT_SECONDS)
-    disk.close(fd)
-    raise StoreBusy(f"{queue_root} is in use by process {owner or 'unknown'}; stop that server first")
+            looks += 1
+            if looks >= (_ORPHAN_WAITS if _has_ended(owner) else _WAITS):
+                name = owner or "unknown"
+                raise StoreBusy(f"{queue_root} is in use by process {name}; stop that server first")
+            if looks == _WAITS:
+                log.warning("process %s has ended: waiting for its helper to release %s", owner, path)
+            await asyncio.sleep(_WAIT_SECONDS)
+        disk.pwritev(fd, [f"{os.getpid():<20}\n".encode()], 0)
+    except BaseException:
+        disk.close(fd)
+        raise
+    return fd
 
 
 def _has_ended(owner: str) -> bool:

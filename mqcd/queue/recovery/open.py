@@ -80,7 +80,11 @@ async def recover(
     for path in (queue_root, queue_root / "journal", options.settings.spool.rootpath, options.events):
         disk.mkdir(path)
     lock_fd = await take_lock(disk, queue_root)
-    executor = workers.executor()
+    try:
+        executor = workers.executor()
+    except OSError:
+        let_go(disk, lock_fd, "the queue's lock")
+        raise
     opened: list[Segment] = []
     manifests: list[Manifest] = []
     try:

@@ -9,22 +9,24 @@ what the table does not have raises IllegalTransition and changes nothing. How m
 whether its file has failed are facts of the file, in any state. A RETIRED segment stays in the ring, below
 `first_live`, and takes a slot until its file is free.
 
-The rest, and what changes it: on the event loop, but for what the committer does to a segment that is fresh.
+The rest, and what changes it: on the event loop; at a start in a thread, before anything else has it
+(`recovery.open`, `wal.chain`, `wal.scan`); `filled`, and `fd` with the first group, in that of the committer.
 
 | field | is changed by |
 |---|---|
 | `end`, `next_ordinal` | `Journal._committed`; at a start `wal.chain` and `wal.scan` |
 | `entries` | `place`; `Entries` when one moves or ends; `Shard.evacuated` |
 | `borrowers` | `Entries`; at a start `wal.live_entries`; `Shard.evacuated` |
-| `fd` | the committer, at a start `recovery.open`; whatever closes it sets it to -1 first |
+| `fd` | the committer, at a start `recovery.open`; -1 before it is closed (`Trouble`: out of the ring) |
 | `filled` | the committer |
-| `readers` | `SegmentContent`, `Shard.raw_line`, an evacuation; released by `unpin` |
+| `readers` | `SegmentContent`, `Shard.raw_line`: released by `unpin`; an evacuation, whose `_free` closes |
 | `failed`; `kept`, `sealed_at` | `Trouble`; `Sealing`, at a start `recovery.open` |
 | `must_reach`, `must_hold` | `wal.chain` at a start |
 | `spooled`; `totals` | the evacuation; the export, at a start `recovery.replay` |
 | `Ring.segments` | `Ring.add`; `Trouble` removes one that holds nothing, the evacuation what it emptied |
 | `Ring.current`, `fresh` | `Sealing`; `Trouble` leaves the current one |
-| `Ring.first_live`, `entries` | `Shard.evacuated`; `Entries`, at a start `recovery.replay` |
+| `Ring.first_live` | `Shard.evacuated` |
+| `Ring.entries` | `Entries`; `Shard.evacuated`; at a start `recovery.replay` |
 | `Ring.free` | evacuation and checkpointer add; the journal takes the first |
 """
 

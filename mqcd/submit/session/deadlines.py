@@ -4,7 +4,7 @@
 |---|---|---|
 | `timeout` of the listener | a line, a part of the content, room for replies | the client owes it |
 | MESSAGE_MS, and 1 ms for each octet | the content of one message, so that none drips for ever | the same |
-| SESSION_MS | the session, but for a message under way | always |
+| SESSION_MS | the session, but for a task under way, while the client reads its replies | always |
 
 What the server makes the client wait for does not count, such as a commit or a delay. `owing_since` says
 since when the client owes something:

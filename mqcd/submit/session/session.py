@@ -335,6 +335,9 @@ class Session(asyncio.Protocol):
         if error is None:
             # Answered at once, even if the client has sent more behind it.
             self.write()
+            if self.link is Link.UNREAD:
+                # The task read something meanwhile.
+                self.deadlines.owe()
             error = self.wire.error
             if error is None and self.deadlines.is_over(self.intake.clock.monotonic()):
                 error = Interrupted(Reason.TIMEOUT, replies.SESSION_OVER)

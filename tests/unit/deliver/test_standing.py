@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 from mqcd.config.settings import Rate
 from mqcd.core.events import Verb
 from mqcd.core.model import Action, Amended, Area, Batch, Recipient
+from mqcd.core.ports import MxHost
 from mqcd.core.queueing.amendment import amended_by, batch_of
 from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
@@ -408,6 +410,33 @@ async def test_a_rule_only_lowers_limits() -> None:
         slowed = router.slowed(hop, rule("slow", connections=9, rate=(5, 1000)))
         assert (slowed.policy.connections, slowed.policy.rate) == (2, Rate(count=5, per=1000))
         assert router.slowed(hop, rule("slow", number=2, connections=1)).policy.connections == 1
+
+
+class Asking(FakeResolver):
+    """Answers once it may."""
+
+    def __init__(self) -> None:
+        super().__init__(addresses={"example.com": ["192.0.2.1"]})
+        self.may = asyncio.Event()
+
+    async def mx(self, domain: str) -> Sequence[MxHost]:
+        await self.may.wait()
+        return await super().mx(domain)
+
+
+@pytest.mark.parametrize("domain", ["example.com", "nowhere.example"])
+async def test_an_action_comes_before_the_rules_and_the_failure_of_a_route_that_is_looked_up(
+    domain: str,
+) -> None:
+    resolver = Asking()
+    async with Kit(BY_DNS, resolver=resolver) as kit:
+        stand(kit, rule("bounce", "site = example.com"))
+        sent = await kit.submit(f"a@{domain}")
+        await kit.until(lambda: domain in kit.deliverer._placing.asked())
+        kit.deliverer.act([each.key for each in sent], act(Action.HOLD), Selection())
+        resolver.may.set()
+        await kit.heard(Verb.HELD)
+        assert await areas(kit) == [Area.HELD]
 
 
 async def test_a_rule_needs_no_route_that_cannot_be_found() -> None:

@@ -12,6 +12,7 @@ from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.disk.durable import Disk
 from mqcd.queue.disk import owner_lock as identity
 from tests.fakes.clock import turns
+from tests.fakes.disk import FaultyDisk
 from tests.fakes.killed import copy_as_killed
 from tests.unit.queue.support import Rig
 
@@ -31,15 +32,21 @@ async def test_the_helper_of_an_owner_that_has_ended_is_waited_for_longer(
 ) -> None:
     monkeypatch.setattr(identity, "_WAITS", 1)
     monkeypatch.setattr(identity, "_WAIT_SECONDS", 0)
-    disk, owner = Disk(), await asyncio.create_subprocess_exec("true")
+    disk, owner = FaultyDisk(), await asyncio.create_subprocess_exec("true")
     await owner.wait()
     held = await identity.take_lock(disk, tmp_path)
     (tmp_path / "lock").write_text(str(owner.pid))
     taking = asyncio.ensure_future(identity.take_lock(disk, tmp_path))
     await turns(20)
     assert not taking.done()
+    given_up = asyncio.ensure_future(identity.take_lock(disk, tmp_path))
+    await turns(3)
+    given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
     disk.close(held)
     disk.close(await taking)
+    assert disk._paths == {}
 
 
 async def test_the_lock_is_free_after_a_close(rig: Rig) -> None:

@@ -57,6 +57,17 @@ async def test_a_client_that_never_reads_loses_its_connection() -> None:
     assert transport.aborted
 
 
+async def test_a_client_that_never_reads_is_cut_off_also_behind_a_message() -> None:
+    house = House(server(timeout=1000))
+    session, transport = connect(house)
+    session.pause_writing()
+    # Its content came all the same.
+    session.deadlines.owes_nothing()
+    session._task_ended(None)
+    session.check_deadline(house.clock.monotonic() + 1001, TIMEOUT)
+    assert transport.aborted
+
+
 async def test_a_client_that_takes_no_last_reply_loses_its_connection() -> None:
     house = House(server(timeout=1000))
     session, transport = connect(house)
