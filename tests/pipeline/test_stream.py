@@ -7,11 +7,14 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -178,3 +181,40 @@ def test_a_failed_batch_changes_nothing_and_reports_why(
     (done,) = streamed(spark, store, events)
     assert done.batch == 1
     assert ids(store) == ids_in(events)
+
+
+class Unstarted(Stream):
+    """A stream whose query is a fake: Spark is not asked for one."""
+
+    def __init__(self, store: Store, query: Any, done: Callable[[Commit], None]) -> None:
+        nobody: Any = None
+        super().__init__(nobody, store, store.root, clock=FakeClock(NOW), pace=Pace(), done=done)
+        self._query = query
+
+    def _start(self) -> Any:
+        return self._query
+
+
+def test_java_that_goes_while_it_is_asked_does_not_fail_a_stop(tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    class Gone:
+        @property
+        def isActive(self) -> bool:
+            stop.set()
+            raise Py4JError("gone")
+
+    done: list[Commit] = []
+    Unstarted(Store(tmp_path), Gone(), done.append).follow(stop)
+    assert (stop.is_set(), done) == (True, [])
+
+
+def test_a_commit_is_reported_before_a_stop_may_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unread: Any = SimpleNamespace(select=lambda _column: None)
+    monkeypatch.setattr("mqcd.pipeline.batch.stream.take", lambda *_args, **_named: Commit(batch=1))
+    busy: list[bool] = []
+    stream = Unstarted(Store(tmp_path), None, lambda _commit: busy.append(stream._busy.locked()))
+    stream._take(unread, 0)
+    assert busy == [True]

@@ -5,7 +5,7 @@ A day has three kinds of files (`store.layout`), by what is known of the recipie
 | kind | recipients | a batch reads such a file and writes it anew |
 |---|---|---|
 | open | may still have events | always |
-| aged | the same, accepted a week ago and more | when it has events of recipients of that day |
+| aged | the same, a week old and more | for events of that day's mail, or of a stranger of it (`_revise`) |
 | done | have ended | when it has further events of one of them (`_revise`) |
 
 The tasks that fold (`workers.tasks.merging`) write each row to the file of its kind. An example, with the

@@ -11,8 +11,9 @@ What a batch (`take`) does, step by step, below the lock of `Store.writing`:
     small files                are put together
     commit                     all of it becomes part of the tables, or none  `store`
 
-Each step returns the committed files that it replaces, and the commit removes these; the files of recipients
-are handed from step to step, as the batch leaves them.
+`arrive` replaces no file. The step `recipients` returns the table's files as the batch leaves them, which are
+handed from step to step: the commit removes those of before that are missing there. Each other step returns
+the committed files that it replaces, and the commit removes these.
 
 What a batch costs depends on the batch and on what is open, not on the history.
 """

@@ -8,6 +8,17 @@ what was taken: a stream begins behind it, whether a stream or a run came before
 what Spark notes at its checkpoint is of use to one stream only and is thrown away. A batch that was killed
 is not begun, or is finished by the next writer. The tables' lock is held for each batch alone:
 another writer in between, such as an account of all mail, is waited for, and what it took is not taken again.
+
+`_busy` is held by a micro-batch from its beginning until its commit is reported. How it ends:
+
+| when | Spark's thread (`_take`) | `follow` |
+|---|---|---|
+| stopped while idle | a later micro-batch returns at once (`_stop`) | stops the query |
+| stopped while it waits for the lock | PipelineBusy: returns, nothing taken | waits for `_busy`, stops it |
+| stopped with a batch in hand | commits, calls `done` | waits for `_busy`, stops it |
+| the batch raises | `_failed`; Spark ends the query | raises that instead of Spark's own |
+| Spark ends the query, as with `Pace.once` | | returns, or raises what it ended with |
+| Java is gone (`_GONE`) | what asks Spark raises | passes over it if `stop` is set, else raises it |
 """
 
 from __future__ import annotations
@@ -85,15 +96,9 @@ class Stream:
             pass
         if stop.is_set():
             return
-        query = self._start()
-        while not stop.wait(_LOOK):
-            if not query.isActive:
-                break
-        # From now on no batch begins, nor waits for another writer; the one in hand is not cut off.
-        self._stop.set()
-        with self._busy:
-            pass
         try:
+            query = self._start()
+            self._watch(query, stop)
             query.stop()
             if self._failed is not None:
                 raise self._failed
@@ -103,6 +108,17 @@ class Stream:
             # A stop of the service often ends its Java as well, and first: then that was asked for.
             if not stop.is_set():
                 raise
+
+    def _watch(self, query: StreamingQuery, stop: threading.Event) -> None:
+        """Until stopped, or Spark has ended the query by itself; then until no batch is in hand."""
+        try:
+            while not stop.wait(_LOOK) and query.isActive:
+                pass
+        finally:
+            # From now on no batch begins, nor waits for another writer; the one in hand is not cut off.
+            self._stop.set()
+            with self._busy:
+                pass
 
     def _start(self) -> StreamingQuery:
         pace = self._pace
@@ -143,6 +159,6 @@ class Stream:
                 # Spark would wrap it in a text of its own.
                 self._failed = error
                 raise
-        # Spark begins with a batch also where there is nothing to take.
-        if taken is not last:
-            self._done(taken)
+            # Spark begins with a batch also where there is nothing to take.
+            if taken is not last:
+                self._done(taken)

@@ -56,10 +56,14 @@ class Scale:
 class Axis:
     """The horizontal one."""
 
-    first: int
+    moments: Sequence[int]
+    """When each begins. They are a width apart; the last one may lie nearer."""
     width: int
     """Of one moment, ms."""
-    count: int
+
+    @property
+    def count(self) -> int:
+        return len(self.moments)
 
 
 def linear(most: float) -> Scale:
@@ -168,23 +172,23 @@ def _pointers(
     """For each moment its words, where it begins, and how wide it is."""
     step = WIDE / axis.count
     found = []
-    for index in range(axis.count):
+    for index, at in enumerate(axis.moments):
         values = [(each.name, each.values[index]) for each in series]
         rows = [f"{name}: {shown(value)}" for name, value in values if value is not None]
         if rows:
-            when = moment_of(axis.first + index * axis.width, axis.width)
+            when = moment_of(at, axis.width)
             found.append((Markup("\n").join([when, *rows]), _short(step * index), _short(step)))
     return found
 
 
 def _times(axis: Axis) -> list[tuple[str, str]]:
     """Labels below moments and their places: few enough for a small screen when every other is hidden."""
-    span = axis.count * axis.width
+    begin, span = axis.moments[0], axis.count * axis.width
     step = next((each for each in _STEPS if each >= axis.width and span / each <= _LABELS), _STEPS[-1])
-    first = -(-axis.first // step) * step
+    first = -(-begin // step) * step
     middle = 0.5 if axis.count < 20 else 0
     places = [
-        (tick(at, step), 100 * ((at - axis.first) / axis.width + middle) / axis.count)
-        for at in range(first, axis.first + span, step)
+        (tick(at, step), 100 * ((at - begin) / axis.width + middle) / axis.count)
+        for at in range(first, begin + span, step)
     ]
     return [(name, f"{place:.2f}") for name, place in places if place <= 97]

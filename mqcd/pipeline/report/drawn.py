@@ -103,8 +103,7 @@ def queue_age(figures: Figures) -> Markup:
     waiting = figures.waiting
     if not waiting:
         return _nothing("Waiting in the queue", "No recipient waited at the end of any hour.")
-    step = waiting[1].at - waiting[0].at if len(waiting) > 1 else HOUR_MS
-    axis = Axis(first=waiting[0].at, width=max(step, HOUR_MS), count=len(waiting))
+    axis = Axis(moments=[each.at for each in waiting], width=max(figures.width, HOUR_MS))
     series = [
         Series(
             name.replace("-", " to ", 1) if not name.endswith("-") else f"over {name[:-1]}",
@@ -150,10 +149,10 @@ def _figure(
 ) -> Markup:
     rows = [
         [
-            moment_of(axis.first + index * axis.width, axis.width),
+            moment_of(at, axis.width),
             *(_value(each.values[index], shown) for each in series),
         ]
-        for index in range(axis.count)
+        for index, at in enumerate(axis.moments)
     ]
     heads = ["UTC", *(each.name for each in series)]
     kind = ("card wide half" if wide else "card") + (" sparse" if axis.count <= _SPARSE else "")
@@ -161,7 +160,7 @@ def _figure(
 
 
 def _axis(figures: Figures) -> Axis:
-    return Axis(first=figures.moments[0].at, width=figures.width, count=len(figures.moments))
+    return Axis(moments=[each.at for each in figures.moments], width=figures.width)
 
 
 def _highest(series: Sequence[Series]) -> float:

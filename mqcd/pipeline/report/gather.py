@@ -2,6 +2,19 @@
 
 Percentiles cannot be added, so what spans hours is counted from `events`; what can be added comes from the
 hourly tables.
+
+| figure | from | of |
+|---|---|---|
+| coverage, but for the next two rows; moments, accepted, sites, worst, total | `events` | the period |
+| damage; batch, files, gaps | `damaged`; the last commit | all time |
+| waiting files | the directory of event files, but for what the last commit has | now |
+| senders, all senders; classes, replies, refusals | `senders`; `replies` (hourly) | the period |
+| waiting | `queue_age` | the period |
+| outcomes, troubled, duplicates | `recipients` | accepted in the period (`Troubled.before`: before it) |
+| stuck | the account, else `recipients` | all time |
+
+A name in `SUMS`, `OF_SENDERS` or `_OF_REPLIES` is a field of its dataclass and a column (of `SUMS`, an
+aggregate of `_tried`) at once. A column of an hourly table may be null in old files (`_sums`).
 """
 
 from __future__ import annotations

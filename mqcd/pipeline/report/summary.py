@@ -31,7 +31,7 @@ def summary(figures: Figures) -> list[str]:
         site = figures.troubled.rows[0]
         kept = f"{number(site.lost + site.waiting)} of {number(site.recipients)} not delivered"
         said = f": {site.last.text}" if site.last.text else ""
-        lines.append(printable(f"needs attention: {site.site}, {kept}, {cause(site)}{said}"))
+        lines.append(printable(f"needs attention: {site.site or 'not known'}, {kept}, {cause(site)}{said}"))
     return [line.replace("\u202f", " ") for line in lines]
 
 

@@ -13,7 +13,7 @@
     STAGING/in/into=recipients/kept=STATE-/day=DAY/
                                             recipients, by state of life
     STAGING/states/                         what files say of recipients whose life is in several of them
-    STAGING/once/into=TABLE/day=DAY/        events, without those whose id came before
+    STAGING/once/into=TABLE/day=DAY/        events, sorted out anew: a repeated one is a damaged line
     STAGING/TABLE/day=DAY/                  days of a table, made anew
     STAGING/whole-TABLE/day=DAY/            small files of a table, put together
     STAGING/count/                          how many events each task has read

@@ -163,7 +163,7 @@ class Store:
         """While the block lasts no file of a table comes or goes, for a minute at most: then the writer goes
         on, and reading a file that is gone fails. Raises OSError."""
         if not (self.root / MOVES).exists():
-            # Nothing was ever moved.
+            # Nobody has begun to write.
             yield
             return
         fd = os.open(self.root / MOVES, os.O_RDONLY)
@@ -231,6 +231,8 @@ class Store:
     ) -> Iterator[None]:
         # The tables name every recipient of mail.
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Before the lock: who meets another writer here is `still` already at the first commit.
+        (self.root / MOVES).touch(0o600)
         fd = os.open(self.root / lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             got = self._await(fd, min(patience, self.patience), exclusive=True, stop=stop)
@@ -290,7 +292,7 @@ class Store:
         self._disk.sync_filesystem(self.root)
 
     def _move(self, move: Iterable[tuple[Path, Path]], remove: Iterable[Path]) -> None:
-        fd = os.open(self.root / MOVES, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = os.open(self.root / MOVES, os.O_RDWR)
         try:
             self._await(fd, self.patience, exclusive=True)
             for source, target in move:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcd.pipeline.report import charts
+from mqcd.pipeline.report import charts, drawn
 from mqcd.pipeline.report.charts import WIDE, Axis, Series
-from mqcd.pipeline.report.figures import Coverage, Figures, Listing
+from mqcd.pipeline.report.figures import Coverage, Figures, Listing, Waiting
 from mqcd.pipeline.report.page import page
 from mqcd.pipeline.report.summary import fields, summary
 from mqcd.pipeline.report.templates import macro, visible
@@ -214,9 +214,26 @@ def test_an_axis_of_durations_holds_both_ends(one: int, other: int) -> None:
 
 def test_a_line_breaks_where_nothing_is_known() -> None:
     series = Series(name="x", colour="a", values=[1, None, 3, 4])
-    made = charts.lines([series], Axis(first=0, width=1000, count=4), charts.linear(4), shown=percent)
+    made = charts.lines(
+        [series], Axis(moments=range(0, 4000, 1000), width=1000), charts.linear(4), shown=percent
+    )
     assert 'd="M125 75h0M625 25h0L875 0"' in made
     assert "1 Jan, 00:00:02\nx: 3" in made
+
+
+def test_the_last_hour_has_its_own_time_where_moments_are_longer() -> None:
+    hours = (1_795_042_800_000, 1_795_064_400_000, 1_795_086_000_000 - 3 * 3_600_000)
+    waiting = tuple(Waiting(at=at, recipients={"0-5m": 3}) for at in hours)
+    made = drawn.queue_age(replace(figures(), width=6 * 3_600_000, waiting=waiting))
+    (pointers, table) = made.split("</svg>")
+    for told in (pointers, table):
+        assert [time in told for time in ("23:00", "05:00", "08:00", "11:00")] == [True, True, True, False]
+
+
+def test_a_site_that_is_not_known_is_said_to_be() -> None:
+    troubled = figures().troubled
+    unknown = replace(troubled, rows=(replace(troubled.rows[0], site=""),))
+    assert summary(replace(figures(), troubled=unknown))[-1].startswith("needs attention: not known, 7 of 10")
 
 
 def test_words() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcd.disk.durable import Disk
 from mqcd.pipeline.store.store import FORMAT, Commit, PipelineBusy, Store, TablesOfAnotherFormat
 from tests.e2e.kit.waiting import poll
 
@@ -103,6 +104,26 @@ def test_a_reader_that_does_not_end_holds_up_nobody_for_ever(tmp_path: Path) -> 
     with store.still(), store.writing():
         store.commit(Commit(batch=2, remove=["t/day=2026-11-18/new.parquet"]))
         assert table(store) == {}
+
+
+class Told(Disk):
+    """Says whether anybody had to wait for a lock."""
+
+    waited = False
+
+    def lock(self, fd: int, *, exclusive: bool) -> bool:
+        got = super().lock(fd, exclusive=exclusive)
+        self.waited = self.waited or not got
+        return got
+
+
+def test_the_first_commit_waits_for_who_reads_too(tmp_path: Path) -> None:
+    disk = Told()
+    store = Store(tmp_path, disk, patience=0.1)
+    old_file(store)
+    with store.writing(), store.still():
+        store.commit(commit(store))
+    assert disk.waited
 
 
 def test_tables_that_do_not_exist_can_be_read_in_peace(tmp_path: Path) -> None:
