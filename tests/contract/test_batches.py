@@ -284,6 +284,16 @@ async def test_a_limit_counts(restarting: tuple[Harness, Restart]) -> None:
     assert len(await post.claim_all()) == 5
 
 
+async def test_a_limit_does_not_count_what_is_in_flight(store: QueueStore, post: Post) -> None:
+    for name in "abc":
+        await post.send(f"{name}@x.example")
+    in_flight = await post.store.claim(2, post.clock.now())
+    assert await carry_out(store, batch(Action.HOLD, post), Selection(limit=2)) == (1, 2)
+    held = [each.address for each in await records(store) if each.area is Area.HELD]
+    assert len(held) == 1
+    assert held[0] not in {each.address for each in in_flight}
+
+
 async def test_batches_are_undone_from_the_last_to_the_first(store: QueueStore, post: Post) -> None:
     await post.send("a@x.example")
     before = await records(store)

@@ -1,4 +1,19 @@
-"""What a queue has in memory from `open` to `close`."""
+"""What a queue has in memory from `open` to `close`: above all, the state of each recipient.
+
+| a recipient is in | enters | leaves |
+|---|---|---|
+| `waiting` | `replace`, `wait`, `end_claims` | a claim, a pick; `release`, once durable; `lose` |
+| `claimed` | a claim, a pick; `hand_over`, once durable | `record`: `ending`; `lose`: `lost` |
+| `ending` | `record` | `_recorded`: waits or gone, `claimed` if the write failed; `lose`: `lost` |
+| `lost` | `lose`, of what was in flight | `end_claims`, by that claim's own settle or park |
+| `unknown` | `taking._add`, if its attempt had begun | `_end_unknown`, once durable: waits; `lose` |
+
+Claims and picks are in `stored_queue`; `record`, `_recorded` and `hand_over` in `recording`; `_end_unknown`
+in `taking`; `release` in `moving`. What is in `claimed`, `ending` or `lost` is in flight.
+
+Invariant between two calls: each recipient in `documents.messages` is in exactly one of these, but that one
+in `unknown` may be in `lost`, too. What is in `lost` may have left `documents.messages`.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +58,7 @@ class Surroundings:
 
 
 class State:
-    """Of one run. Each recipient either waits, or is in flight: claimed, or ending."""
+    """Of one run."""
 
     def __init__(
         self, around: Surroundings, schedule: RetrySchedule, marks: Marks, key_age: int = DAY

@@ -1,13 +1,18 @@
 """`core.ports.QueueStore` over documents: the queue of every store but the clustered-file one.
 
-What is due, claimed and counted is kept in memory, about a kilobyte for each recipient; `backend` keeps the
-documents. The promises are the port's, as far as the backend's own go (`Promises`).
+What is due, claimed and counted is kept in memory, about a kilobyte for each recipient, in the states of the
+table in `state`; `backend` keeps the documents. The promises are the port's, as far as the backend's own go
+(`Promises`).
 
 Of a shared store it shows and delivers what belongs to this node; `taking` says how that changes. When this
 node's lease is lost, what it has in flight is outcome-unknown for the node that takes it.
 
-Failures: StoreUnavailable while it is closed and for what the backend cannot write; ValueError for a fault of
-the calling program: settling, parking or beginning what is not claimed, a SPID used twice.
+Until it is `loaded`, claims give nothing; `pick`, `moment`, `content`, `admit` and `release` raise; mail
+without an idempotency key is taken, mail with one waits.
+
+Failures: StoreUnavailable while it is closed or not `loaded`, and for what the backend cannot write;
+ValueError for a fault of the calling program: settling, parking or beginning what is not claimed, a SPID
+used twice.
 """
 
 from __future__ import annotations
@@ -286,7 +291,7 @@ class StoredQueue:
             wanted = [each for each in records if selection.matches(each) and applies(each, batch)]
             if wanted and left:
                 busy = [each.key for each in wanted if self.in_flight(each)]
-                found = state.waiting.pick(wanted[:left])
+                found = state.waiting.pick(wanted, left)
                 left -= len(found)
                 state.claimed.update(each.key for each in found)
                 yield Picked(recipients=found, in_flight=busy)

@@ -174,14 +174,11 @@ class Waiting:
             del self._at_rest[recipient.key]
         return found
 
-    def pick(self, recipients: Iterable[Recipient]) -> list[Recipient]:
-        """Those of them that wait, claimed."""
+    def pick(self, recipients: Iterable[Recipient], most: int) -> list[Recipient]:
+        """The first of them that wait, at most `most`, claimed."""
         all_held = (self._new, self._later, self._bounces, self._at_rest)
-        return [
-            recipient
-            for recipient in recipients
-            if any(held.pop(recipient.key, None) is not None for held in all_held)
-        ]
+        waits = (each for each in recipients if any(held.pop(each.key, None) for held in all_held))
+        return list(islice(waits, most))
 
     def next_due(self) -> int | None:
         """When the next of incoming and deferred can be claimed; 0 = at once, None = there is none."""
