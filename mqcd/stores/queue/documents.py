@@ -4,9 +4,34 @@ A message's document stays until its recipients and the events that are in no ev
 idempotency key is a document of its own.
 
 Changes that come while a write is under way are written together with the next one, in the order in which
-they came. A change is seen in `records` once it is durable; where the write fails nothing has changed, and
+they came. A change is seen in `messages` once it is durable; where the write fails nothing has changed, and
 its new messages are `refused`: the next write removes what the store may have of them. Where that takes
 several writes, they take turns with changes that wait.
+
+What becomes of an edit; "lost" are messages that other nodes have taken, LOST is StoreUnavailable:
+
+| its write | `ended` | the store has | `messages` | its new messages |
+|---|---|---|---|---|
+| is durable | True | all | as `after` | seen |
+| is durable, some are lost | True | the rest | without the lost, else as `after` | seen |
+| the same, and it `fails_without` them | False, LOST | the rest | the same | `refused` |
+| fails, or a fault before it | False, the error | all, part or none | unchanged | `refused`, see below |
+| is under way at `begin_again` | see below | all, part or none | emptied | `refused`, see below |
+| waits at `begin_again` | see below | none | emptied | `refused`, see below |
+
+"The error" is LOST where it `fails_without` what was lost before the write. Where it `replaces`, its new
+messages are not refused after a failure, because what they replace may have ended in the store. At
+`begin_again` all are lost: an edit that begins attempts or has new messages fails, with LOST, and any other
+has ended (True); what the store has of them is for the next owner.
+
+What is under way:
+
+| `_writing` | `_under_way` | |
+|---|---|---|
+| None | None | idle; so it is in `ended`, too, which may edit |
+| a batch | its write | |
+| None | a write | one of an earlier lease: nothing begins until it has ended |
+| a batch | None | its write is done and is about to be ended: no call from outside sees it |
 """
 
 from __future__ import annotations
@@ -160,19 +185,19 @@ class Documents:
         if self.refused:
             self.refused.forget(edit.contents)
         self._edits.append(edit)
-        self._write_if_idle()
+        self._write_next()
         return edit.done
 
     def try_again(self) -> None:
         """Remove what could not be removed, and take new mail again to see whether there is space."""
         self.full = ""
         self.refused.try_again()
-        self._write_if_idle()
+        self._write_next()
 
     def take_back(self, stored: Stored) -> bool:
         """Whether this message, which is in the store and this node's, was refused: then it is removed."""
         taken_back = self.refused.take_back(stored)
-        self._write_if_idle()
+        self._write_next()
         return taken_back
 
     def is_full(self, error: StoreFull) -> None:
@@ -215,7 +240,7 @@ class Documents:
         lost = set(chain.from_iterable(edit.spids for edit in edits))
         for edit in edits:
             _end_edit(edit, StoreUnavailable(LOST) if edit.fails_without(lost) else None)
-        self._write_if_idle()
+        self._write_next()
 
     async def idle(self) -> None:
         """Return when no change waits."""
@@ -223,13 +248,9 @@ class Documents:
             await asyncio.wait([self._under_way])
             await asyncio.sleep(0)
 
-    def _write_if_idle(self) -> None:
-        if self._writing is None and self._under_way is None:
-            self._write_next()
-
     def _write_next(self) -> None:
-        """Begin what waits, until a write takes its time."""
-        while (begun := self._begin()) is not None:
+        """Begin what waits, unless a write is under way, until one takes its time."""
+        while self._writing is None and self._under_way is None and (begun := self._begin()) is not None:
             batch, writing = begun
             self._writing = batch
             if not writing.done():

@@ -56,6 +56,27 @@ def recipients(*spids: int) -> Sequence[Recipient]:
     ]
 
 
+async def test_changes_that_follow_two_of_one_write_both_end() -> None:
+    """As when a stop gives back two messages that have just been accepted."""
+    store = Slow()
+    documents = documents_of(store)
+    following: list[asyncio.Future[None]] = []
+
+    def change(spid: int, then: int) -> asyncio.Future[None]:
+        def ended(_: bool) -> None:
+            following.append(documents.edit(edit(puts=recipients(then), contents={then: b""})))
+
+        return documents.edit(Edit(puts=recipients(spid), contents={spid: b""}, ended=ended))
+
+    first = documents.edit(edit(puts=recipients(1), contents={1: b""}))
+    both = change(2, 4), change(3, 5)
+    await store.let(first)
+    await store.let(*both)
+    assert len(store.waiting) == 1
+    await store.let(*following)
+    assert sorted(documents.messages) == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("together", [False, True])
 async def test_an_event_in_the_place_of_an_exported_one_is_exported(together: bool) -> None:
     store = Slow()
