@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
@@ -13,8 +13,8 @@ def cut(content: bytes, octets: int) -> list[bytes]:
     return [content[at : at + octets] for at in range(0, len(content), octets)] or [b""]
 
 
-async def cut_anew(chunks: AsyncIterator[bytes], octets: int) -> AsyncIterator[bytes]:
-    """What comes in chunks of any size, in chunks as `cut` makes them."""
+async def cut_anew(chunks: AsyncIterator[bytes], octets: int) -> AsyncGenerator[bytes, None]:
+    """What comes in chunks of any size, in chunks as `cut` makes them. Close it where it is left early."""
     rest = b""
     async for chunk in chunks:
         *whole, rest = cut(rest + chunk, octets)

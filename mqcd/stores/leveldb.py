@@ -17,6 +17,7 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
@@ -185,9 +186,10 @@ class LeveldbStore(Exclusive):
         """Chunks of a message that comes later. The batch that brings it syncs them, too."""
         size, number = 0, 0
         try:
-            async for piece in cut_anew(chunks, CHUNK):
-                await self._run(self._db.put, _chunk(spid, number), piece)
-                size, number = size + len(piece), number + 1
+            async with aclosing(cut_anew(chunks, CHUNK)) as pieces:
+                async for piece in pieces:
+                    await self._run(self._db.put, _chunk(spid, number), piece)
+                    size, number = size + len(piece), number + 1
         except BaseException:
             await self.unstage(spid)
             raise

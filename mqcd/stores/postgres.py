@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -324,10 +324,11 @@ class PostgresStore:
         """Chunks that expire in a day."""
         size, number = 0, 0
         try:
-            async for piece in cut_anew(chunks, CHUNK):
-                async with self._transaction() as connection:
-                    await self._store(connection, spid, number, [piece])
-                size, number = size + len(piece), number + 1
+            async with aclosing(cut_anew(chunks, CHUNK)) as pieces:
+                async for piece in pieces:
+                    async with self._transaction() as connection:
+                        await self._store(connection, spid, number, [piece])
+                    size, number = size + len(piece), number + 1
         except BaseException:
             await self.unstage(spid)
             raise

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from itertools import chain, starmap
 from pathlib import Path
@@ -216,9 +216,10 @@ class RedisStore:
         await self._call("DEL", key)
         size = 0
         try:
-            async for piece in cut_anew(chunks, CHUNK):
-                size += len(piece)
-                await self._call("RPUSH", key, piece)
+            async with aclosing(cut_anew(chunks, CHUNK)) as pieces:
+                async for piece in pieces:
+                    size += len(piece)
+                    await self._call("RPUSH", key, piece)
             await self._call("EXPIRE", key, _STAGED_S)
         except BaseException:
             await self.unstage(spid)
