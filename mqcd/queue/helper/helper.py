@@ -192,12 +192,10 @@ class Helper:
 async def _ended(*futures: asyncio.Future[Any]) -> None:
     """End them, whatever they are at."""
     for each in futures:
+        # Its waiters have its exception; also where this wait is cancelled.
+        each.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         each.cancel()
     await asyncio.wait(futures)
-    for each in futures:
-        if not each.cancelled():
-            # Its waiters have it.
-            each.exception()
 
 
 class _Reporting(Disk):
