@@ -5,6 +5,8 @@ While the journal fills quicker than it is emptied, new mail is slowed down, the
 * From three quarters on, each message waits for a segment to be freed, `NEARLY_FULL_MS` at most.
 * When no slot is left for new mail, it waits for up to `BEHIND_MS`, as long as the evacuation is merely
   behind. Where it has failed, waiting would not help, and each request is refused at once.
+* The store reports that it refuses mail once evacuation has failed, or a wait was in vain and no segment has
+  been freed since.
 
 A client waits ten minutes for the reply to its final dot (RFC 5321, 4.5.3.2.6); a refusal costs it a retry
 after a quarter of an hour or so.
@@ -41,13 +43,20 @@ class Pressure:
         self._checkpointer = checkpointer
         self.patience_ms = BEHIND_MS
         """How long new mail waits for room in a full journal."""
+        self._in_vain = -1
+        """The oldest segment's number when a wait for room was last in vain; -1 = none was."""
 
     @property
     def high(self) -> bool:
         """Whether new mail is to be slowed down. While the last run's mail is read nothing can be evacuated,
         and waiting would help nobody."""
         ring = self._shard.ring
-        return ring.free_slots * 4 <= ring.slots and self._shard.ready
+        return (ring.free_slots * 4 <= ring.slots or ring.full) and self._shard.ready
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether a wait for room was in vain, and no segment has been freed since."""
+        return self._in_vain == min(self._shard.ring.segments, default=-1) >= 0
 
     async def ease(self) -> None:
         """Slow a message down before it is taken in."""
@@ -72,6 +81,8 @@ class Pressure:
         end = loop.time() + self.patience_ms / 1000
         while ring.full and not checkpointer.trouble and (left := end - loop.time()) > 0:
             await checkpointer.relief(int(left * 1000) + 1)
+        if ring.full:
+            self._in_vain = min(ring.segments)
 
 
 class Admission:
@@ -110,8 +121,9 @@ class Admission:
             return f"what the last run left cannot be brought in: {self._recovery.exception()}"
         if not shard.ring.full:
             return ""
-        trouble = self._checkpointer.trouble or shard.helper.trouble
-        return f"{FULL}: {trouble}" if trouble else FULL
+        if trouble := self._checkpointer.trouble or shard.helper.trouble:
+            return f"{FULL}: {trouble}"
+        return FULL if self.pressure.hopeless or not shard.ready else ""
 
     async def enqueue(self, submission: Submission) -> Sequence[Recipient]:
         """See `core.ports.QueueStore.enqueue`."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from pathlib import Path
 
 import pytest
 
+from mqcd.config.settings import JournalSettings
 from mqcd.core.errors import StoreUnavailable
 from mqcd.queue.wal.segments import KEPT_BACK
 from tests.fakes.clock import turns
@@ -83,3 +85,31 @@ async def test_a_free_segment_wakes_waiting_accepts(rig: Rig) -> None:
     await turns(100)
     gate.release()
     await asyncio.wait_for(sending, 60)
+
+
+async def test_mail_waits_also_in_the_smallest_journal(tmp_path: Path) -> None:
+    journal = JournalSettings(segmentsize=SEGMENT_SIZE, segments=4, inline_max=16 << 10)
+    rig = await Rig(tmp_path / "small", journal=journal).open()
+    gate = await held_up(rig)
+    sending = asyncio.ensure_future(rig.post.send("new@example.org"))
+    await turns(100)
+    assert not sending.done()
+    gate.release()
+    [sent] = await sending
+    assert sent.address == "new@example.org"
+    await rig.close()
+
+
+async def test_store_reports_a_full_journal_once_a_wait_was_in_vain(rig: Rig) -> None:
+    gate = await held_up(rig)
+    assert rig.store.refusing() == ""
+    pressure = rig.store._live.admission.pressure
+    pressure.patience_ms = 0
+    with pytest.raises(StoreUnavailable):
+        await rig.post.send("new@example.org")
+    assert "journal is full" in rig.store.refusing()
+    pressure.patience_ms = 600_000
+    sending = asyncio.ensure_future(rig.post.send("new@example.org"))
+    gate.release()
+    await asyncio.wait_for(sending, 60)
+    assert rig.store.refusing() == ""
