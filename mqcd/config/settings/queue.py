@@ -75,7 +75,7 @@ class JournalSettings:
 
     @property
     def most_inline(self) -> int:
-        """Half of the largest frame, a quarter of a segment: record lines find room beside the content."""
+        """Half of the largest frame, which is a quarter of a segment: record lines find room beside it."""
         return self.segmentsize // 8
 
     @property

@@ -1,6 +1,6 @@
 """From what lies on disk to a shard that takes mail in. There is no other way to start.
 
-R1 lock, names of the roots, MANIFEST, the chain of segments; R2 find where the newest of them ends, make
+R1 lock, MANIFEST, names of the roots, the chain of segments; R2 find where the newest of them ends, make
 what it holds durable, a new epoch: then the door may open. What the segments hold is read after that (R3,
 `queue.recovery.replay`), so the time until then does not grow with the journal. Every step can be repeated:
 after a crash in any of them the next start does them again.

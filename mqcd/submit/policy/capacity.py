@@ -1,4 +1,4 @@
-"""Limits on client connections: over all doors, and per address. Pure.
+"""Limits on client connections: over all doors, and per address. Pure: `socket` names a type alone.
 
 Some connections are reserved for trusted clients, so that others cannot lock out a site's own mail, and one
 network cannot have all of the others. Trusted clients have no limit per address. IPv6 clients count by /64,
