@@ -144,11 +144,11 @@ class QueueStore(MailTaker, Protocol):
         at their end; with `places` further ones of new mail.
 
         New and due mail alternate, each oldest first; new mail of tenants takes turns, as far as the store
-        knows whose it has at hand. `skip` maps each suspended recipient domain to the end of its suspension:
-        its recipients are passed over until then, except `overdue` ones that were passed over before. None
-        accepted after `received_by` (ms; None = no such time) is overdue, so a store need not ask about each
-        of them. May return fewer than are due, and nothing while the store moves records about or cannot
-        record verdicts: then `watch` calls back when to ask again.
+        knows whose it has at hand. `skip` maps each suspended recipient domain to the end of its suspension,
+        and may change during the claim: its recipients are passed over until then, except `overdue` ones that
+        were passed over before. None accepted after `received_by` (ms; None = no such time) is overdue, so a
+        store need not ask about each of them. May return fewer than are due, and nothing while the store
+        moves records about or cannot record verdicts: then `watch` calls back when to ask again.
 
         After a start, or a leap of the wall clock, no due time lies further ahead than the longest delay
         of the schedule, also if the clock was wrong when it was set.

@@ -105,8 +105,8 @@ class Loader:
             left = room
             for entry, (raw, _) in zip(entries, taken.lines, strict=True):
                 entry.raw = raw
-                if passing.suspended(entry):
-                    passing.over(entry)
+                if until := passing.suspended_until(entry):
+                    passing.over(entry, until)
                 elif cancelled or not left:
                     passing.wait(entry)
                 else:

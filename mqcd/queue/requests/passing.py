@@ -1,6 +1,17 @@
 """What a claim passes over: mail of suspended domains, which waits in a bucket for each (`memory.buckets`).
 
 Old mail of such a domain may be handed out nevertheless, to be expired: `Expiry`.
+
+What a claim goes by is delivery's, and may change at each await of the claim:
+
+| given | changes when | asked |
+|---|---|---|
+| `skip`: domains, and until when | a lane or a rule suspends a domain, or no longer does | once of an entry |
+| `places`: tenants that pass nevertheless | mail of theirs starts or leaves | once of an entry |
+| `Expiry` | a rule bars a domain, or no longer does | once its record is read |
+
+`suspended_until` asks for the first two, and `over` goes by what that gave: the domain may be in `skip` no
+longer when the record is read.
 """
 
 from __future__ import annotations
@@ -18,7 +29,7 @@ PASSED_AT_ONCE = 500
 """Recipients that one claim may pass over, or load without claiming them."""
 
 Skip = Mapping[str, int]
-"""Suspended domains, and until when, ms."""
+"""Suspended domains, and until when, ms; looked up when it is asked for, not copied."""
 Overdue = Callable[[Recipient], bool]
 
 
@@ -60,18 +71,21 @@ class Passing:
         """Make it available."""
         self.left += PASSED_AT_ONCE // 2
 
-    def suspended(self, entry: JournalEntry) -> bool:
-        """Whether its domain takes no mail now. Held mail comes when it was asked for, or at its end."""
-        if entry.area is Area.HELD or self.skip.get(entry.domain, 0) <= self._now:
-            return False
-        return self._places is None or not self._places.passes(entry.tenant, entry.domain)
+    def suspended_until(self, entry: JournalEntry) -> int:
+        """Until when its domain takes no mail, ms; 0 = it takes mail now. Held mail comes when it was asked
+        for, or at its end."""
+        until = 0 if entry.area is Area.HELD else self.skip.get(entry.domain, 0)
+        if until <= self._now:
+            return 0
+        passes = self._places is not None and self._places.passes(entry.tenant, entry.domain)
+        return 0 if passes else until
 
-    def over(self, entry: JournalEntry) -> None:
-        """An entry of a suspended domain waits in the domain's bucket. One that was given up during a carry
-        is found once more after it."""
+    def over(self, entry: JournalEntry, until: int) -> None:
+        """An entry of a domain that is suspended until then waits in the domain's bucket. One that was given
+        up during a carry is found once more after it."""
         self.left -= 1
         if entry.resting:
-            self._waiting.pass_over(entry, min(self.skip[entry.domain], self._latest), self._now)
+            self._waiting.pass_over(entry, min(until, self._latest), self._now)
 
     def wait(self, entry: JournalEntry) -> None:
         """A loaded entry that is not claimed waits for its time; its record is read again then."""

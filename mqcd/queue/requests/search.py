@@ -9,6 +9,7 @@ What the search has taken so far is in `found`, and is its own until it ends:
 | state, and where it stands: a queue, a bucket, `active` | the search, from its CLAIM to one of the exits |
 | due time: in memory alone, the record line has its own | the same |
 | `recipient` and `raw`, its record | the same; read when it is needed |
+| until when its domain takes no mail | delivery, at each await. `pop` asks once, before it reads the record |
 
 The exits, each of them one function:
 
@@ -104,9 +105,9 @@ class Search:
         """Claim entries in the order of `pop`; those of suspended domains only if they are overdue."""
         passing, expiry, found = self.passing, self.expiry, self.found
         while len(found) < most and passing.left > 0 and (entry := pop()) is not None:
-            suspended = passing.suspended(entry)
-            if suspended and not expiry.may_meet(entry):
-                passing.over(entry)
+            until = passing.suspended_until(entry)
+            if until and not expiry.may_meet(entry):
+                passing.over(entry, until)
                 continue
             # Before it is read: nothing else may take it meanwhile.
             self.claim(entry)
@@ -114,10 +115,10 @@ class Search:
             if isinstance(recipient, int):
                 found.pop()
                 self.put_off(entry, recipient)
-            elif suspended and not expiry.overdue(recipient):
+            elif until and not expiry.overdue(recipient):
                 found.pop()
                 entry.on(Event.RELEASE)
-                passing.over(entry)
+                passing.over(entry, until)
 
     def claim(self, entry: JournalEntry) -> None:
         """An entry is this search's from now on."""

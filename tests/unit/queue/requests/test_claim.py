@@ -141,6 +141,27 @@ async def test_what_a_batch_gives_back_while_a_claim_reads_it_is_found_again(
     assert len(await rig.post.claim_all()) == 1
 
 
+async def test_mail_of_a_domain_that_opens_while_it_is_read_is_claimed_later(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.post.defer_new("a@example.org", rig.clock.now())
+    now = rig.clock.now()
+    skip = {"example.org": now + HOUR}
+    recipient = Shard.recipient
+
+    async def slow(shard: Shard, entry: JournalEntry) -> Recipient:
+        await asyncio.sleep(0)
+        skip.clear()
+        return await recipient(shard, entry)
+
+    monkeypatch.setattr(Shard, "recipient", slow)
+    assert await rig.store.claim(1, now, skip, lambda _: False) == []
+    assert not skip
+    assert rig.store.next_due() == now + HOUR
+    rig.clock.advance(HOUR)
+    assert len(await rig.store.claim(1, rig.clock.now(), skip)) == 1
+
+
 @pytest.mark.parametrize("opens", [False, True])
 async def test_a_claim_that_lets_nothing_expire_wakes_none_for_old_mail(rig: Rig, opens: bool) -> None:
     left, start = 10, rig.clock.now()
