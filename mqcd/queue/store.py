@@ -135,6 +135,9 @@ class ClusterStore:
         except (OSError, DecodeError) as error:
             why = describe(error) if isinstance(error, OSError) else error
             raise StoreUnavailable(f"the journal cannot be read: {why}") from error
+        except asyncio.CancelledError as error:
+            # By `_let_go`. What waits for this task has not been cancelled.
+            raise StoreUnavailable("the queue was closed before the journal was read") from error
         shard.ready = True
         checkpointer.start()
         shard.notify()
@@ -178,7 +181,8 @@ class ClusterStore:
         """
         shard = parts.shard
         parts.recovery.cancel()
-        await asyncio.wait([parts.recovery])
+        # Nothing else may have waited for it, and asyncio logs what nobody has asked for.
+        await asyncio.gather(parts.recovery, return_exceptions=True)
         for chore in tuple(shard.chores):
             chore.cancel()
         ending = asyncio.ensure_future(self._end_writes(shard))

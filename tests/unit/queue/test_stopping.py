@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Recipient
+from mqcd.core.model import Key, Recipient
 from mqcd.disk.waits import HUNG_MS
+from mqcd.queue import store
 from mqcd.queue.helper import pipe
 from mqcd.queue.manifest.state import Edit
 from mqcd.queue.wal.segments import SegmentEvent
@@ -83,6 +84,26 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_stop(
     assert rig.queue / "lock" in rig.disk._paths.values()
     gate.release()
     await asyncio.wait([sending])
+
+
+async def test_who_waits_for_a_start_that_a_stop_breaks_off_is_not_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hangs(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(store, "replay_chain", hangs)
+    rig = Rig(tmp_path / "q")
+    await rig.store.open()
+    keyed = rig.post.submission("a@example.org", key=Key(b"k" * 16, b"d" * 8))
+    waits = [asyncio.ensure_future(each) for each in (rig.store.recovered(), rig.store.enqueue(keyed))]
+    closing = asyncio.ensure_future(rig.store.close())
+    await turns()
+    closing.cancel()
+    await asyncio.wait([closing, *waits])
+    for wait in waits:
+        with pytest.raises(StoreUnavailable):
+            wait.result()
 
 
 async def test_a_large_content_on_a_disk_that_hangs_does_not_hold_up_the_stop(
