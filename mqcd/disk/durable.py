@@ -2,8 +2,9 @@
 
 Promise: nothing in `mqcd.queue` touches a file except through a `Disk`. So a test can record the calls
 in their order, make any one of them fail, or leave any sync out, and a reader can be given a `Disk` that
-cannot write. No call here retries or hides an error: OSError reaches the caller, which alone knows what it
-means. There are no writes through mmap: their errors would come as signals.
+cannot write. An error reaches the caller as OSError, for the caller alone knows what it means. Where an error
+is an answer (a name is there already, or missing; a lock is taken), the call's docstring says so. No failed
+write or sync is tried again. There are no writes through mmap: their errors would come as signals.
 
 Directories are made 0700 and files 0600. A new name is durable only after `sync_dir` of its directory.
 """
@@ -250,8 +251,9 @@ class Disk:
     def mkdir(self, path: Path, *, sync: bool = True) -> None:
         """Make a directory and those above it; their names are durable.
 
-        Also that of the lowest that was there: its maker may have been killed before its sync. With `sync`
-        false the caller makes them durable, before anything inside counts.
+        Also that of the lowest that was there, if the directory above it may be read: its maker may have
+        been killed before its sync. With `sync` false the caller makes them durable, before anything inside
+        counts.
         """
         missing = []
         while not self.is_dir(path):

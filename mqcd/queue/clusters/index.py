@@ -22,7 +22,8 @@ from mqcd.queue.manifest.state import ClusterState
 class ClusterIndex:
     """All clusters of a shard. Changed on the event loop; only `reader` is used in threads.
 
-    What holds after each call, by field; all but `clusters` and `offers` are changed here alone:
+    What holds after each call, by field. All are changed here alone, but for `offers` (claims and batches),
+    `numbered` (batches) and `replaced_up_to` (a start):
 
     | field | invariant |
     |---|---|

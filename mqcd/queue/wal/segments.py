@@ -9,13 +9,30 @@ what the table does not have raises IllegalTransition and changes nothing. How m
 whether its file has failed are facts of the file, in any state. A RETIRED segment stays in the ring, below
 `first_live`, and takes a slot until its file is free.
 
-The rest, and what changes it: on the event loop; at a start in a thread, before anything else has it
-(`recovery.open`, `wal.chain`, `wal.scan`); `filled`, and `fd` with the first group, in that of the committer.
+What changes an entry, on the event loop but for what a start makes:
+
+| field | is changed by |
+|---|---|
+| `spid`, `qid`, `size`, `received`, `content`, `linked`, `tenant` | nothing |
+| `state` | `on` |
+| `segment`, `ordinal`, `offset`, `length` | `Segment.place`, which `Entries` and a start call |
+| `area`; `domain` | `Entries.rest`; `Writer`, when a batch has changed the record |
+| `begun` | `Writer.begin`, before its frame is durable; `Entries.rest`; its maker, if it has begun |
+| `due` | `Entries.rest`; of a claimed one its search (`requests.search`, `mail`, `passing`); |
+| | of a waiting one `Waiting` and its parts, at a start `recovery.replay` |
+| `recipient`, `raw` | `Shard.recipient` keeps them; accept and load, where they have them; |
+| | they go when it rests, is passed over or is not claimed after all |
+
+What changes the rest: the event loop; of `filled`, and of `fd` with the first group, the thread of the
+committer; at a start a thread, before anything else has the ring (`recovery.open`, `wal.chain`, `wal.scan`),
+and once more beside the loop: R3 (`recovery.replay`) reads the segments of earlier runs, while new mail goes
+to others. It sets their `end`, `next_ordinal`, `entries`, `borrowers` and `totals`, of which the loop reads
+`end` alone meanwhile (`Ring.last`): R3 finds it where R2 did.
 
 | field | is changed by |
 |---|---|
 | `end`, `next_ordinal` | `Journal._committed`; at a start `wal.chain` and `wal.scan` |
-| `entries` | `place`; `Entries` when one moves or ends; `Shard.evacuated` |
+| `entries` | `place`, at a start called by `wal.live_entries`; `Entries`, `Shard.evacuated` |
 | `borrowers` | `Entries`; at a start `wal.live_entries`; `Shard.evacuated` |
 | `fd` | the committer, at a start `recovery.open`; -1 before it is closed (`Trouble`: out of the ring) |
 | `filled` | the committer |
@@ -147,7 +164,7 @@ class JournalEntry:
         self.linked = linked
         """Whether its content has, in the spool, a name for it alone."""
         self.raw = b""
-        """Its record line while `recipient` is kept."""
+        """Its record line while it is kept."""
         self.state = State.WAITING
         self.begun = False
         self.segment: Segment
@@ -349,7 +366,8 @@ class Ring:
 
     @property
     def full(self) -> bool:
-        """Whether new work can be recorded neither in the current segment nor in one that may be begun."""
+        """Whether new work is refused unseen: no segment takes it, and none may be begun for it. Else a frame
+        may still be refused, when the current one has no room for it (`Journal._next_group`)."""
         if self.current is None:
             return not self.may_begin
         return self.current.kept and self.free_slots < KEPT_BACK
