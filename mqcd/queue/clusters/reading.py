@@ -2,6 +2,21 @@
 
 A thread is given what it has to know of the cluster, and shares nothing with the event loop. Meanwhile due
 times may be brought forward: `ClusterIndex.add` corrects the state that a read returns.
+
+How many records damage was, its own lines do not say, for it joins lines and splits them. The cluster's count
+has all of them: what it has beyond those that move and those that are left was damaged (`bad`), and is in
+quarantine before the cursor passes it. Of five records, of which the first moves (s: a line that is sound, x:
+one that is not):
+
+| behind the first | so far | left | bad |
+|---|---|---|---|
+| `ssss` | nothing is damaged | the count says: 4 | 0 |
+| `xss` | two lines were joined | the lines behind say: 2 | 2 |
+| `xssss` | a line was split | the count, less one for the damage: 3 | 1 |
+| `xs`, and the file is too short | lines that lack may come back | the same: 3 | 1 |
+| `x` | the file, as the MANIFEST says it, ends | 0 | 4 |
+
+Before that end one is left at least, or the cluster would be over.
 """
 
 from __future__ import annotations
@@ -32,7 +47,7 @@ class Taken:
     damaged: list[Stretch]
     """What is not sound: its record location ends with this take, so it must go to quarantine first."""
     bad: int
-    """How many records that is, by the cluster's count: damage splits lines and joins them."""
+    """How many records that is, by the table above."""
 
     @property
     def finds(self) -> list[tuple[int, bytes, int]]:
@@ -118,15 +133,12 @@ class Reader:
 
 
 def _count(state: ClusterState, cursor: int, taken: int, damaged: bool, rest: bytes) -> int:
-    """Records from `cursor` on, where `rest` stands. Only the end of the file, as the MANIFEST says it,
-    ends a cluster.
-
-    How many records a damaged stretch was, its own lines do not say; the lines behind it do.
-    """
+    """Records from `cursor` on, where `rest` stands, by the table above."""
     if cursor >= state.size:
         return 0
     left = state.left - taken - damaged
-    if damaged and cursor + len(rest) >= state.size:
+    whole = cursor + len(rest) >= state.size
+    if damaged and whole:
         left = min(left, sum(1 for _ in split_lines(rest)))
     return max(1, left)
 

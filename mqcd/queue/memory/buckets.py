@@ -43,7 +43,14 @@ class Pace:
     `until` by `every`. Pure.
 
     An entry that an evacuation moves to a cluster gets a due time there instead, in groups of the same size,
-    so that it comes back no earlier than it would have from here.
+    so that it comes back no earlier than it would have from here. Example: 1200 entries are passed over from
+    0 s to 60 s, so groups are 500 ms apart:
+
+    | | the first 500 | the next 500 | the last 200 |
+    |---|---|---|---|
+    | return (`returned`) at | 60.0 s | 60.5 s | 61.0 s |
+    | or, moved at 30 s (`moved`), are due at | 60.0 s | 60.5 s | 61.0 s |
+    | or, if only 500 return and 700 are moved then | 60.0 s, returned | due at 60.5 s | due at 61.0 s |
     """
 
     __slots__ = ("_cluster_due", "_every", "_may_move", "_may_return", "until")

@@ -30,7 +30,9 @@ from mqcd.queue.format.choosing import chooser
 from mqcd.queue.format.record import Fields, halves, sound_all
 from mqcd.queue.reading.snapshot import Snapshot
 
-_ADDRESS, _AMENDED, _RECEIVED = map(Fields._fields.index, ("address", "amended", "received"))
+_at = Fields._fields.index
+_SPID, _QID, _SIZE = _at("spid"), _at("qid"), _at("size")
+_ADDRESS, _AMENDED, _RECEIVED = _at("address"), _at("amended"), _at("received")
 Place = Callable[[int], str]
 """The place behind the line of this index."""
 
@@ -92,8 +94,8 @@ def lane_keys(snapshot: Snapshot, selection: Selection) -> set[str]:
 
 def lane_key(text: str, _begun: bool = False) -> str:
     """`Recipient.lane_key` of what `record.verify` gave."""
-    parts = halves(text)
-    return parts[_AMENDED].partition(" ")[0] or domain_of(parts[_ADDRESS])
+    own = halves(text)
+    return own[_AMENDED].partition(" ")[0] or domain_of(own[_ADDRESS])
 
 
 def _is_chosen(snapshot: Snapshot, chosen: Callable[[str], bool] | None, text: str) -> bool:
@@ -105,9 +107,10 @@ def _is_chosen(snapshot: Snapshot, chosen: Callable[[str], bool] | None, text: s
 
 
 def _size_and_time(text: str, _begun: bool) -> tuple[int, int]:
+    # What stands behind them stays one piece.
     parts = text.split("|", _RECEIVED + 1)
     try:
-        return int(parts[4]), int(parts[_RECEIVED])
+        return int(parts[_SIZE]), int(parts[_RECEIVED])
     except (ValueError, IndexError) as error:
         raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
 
@@ -189,8 +192,10 @@ def _by_age(snapshot: Snapshot, selection: Selection) -> Iterator[tuple[int, lis
 
 
 def _key_of(text: str) -> Key:
-    parts = halves(text)
+    *own, shared = halves(text)
+    # The first field of what lines share.
+    received = shared.partition("|")[0]
     try:
-        return int(parts[-1].partition("|")[0]), int(parts[0], 16), int(parts[1])
+        return int(received), int(own[_SPID], 16), int(own[_QID])
     except ValueError as error:
         raise DecodeError(f"record line holds a field that cannot be: {text[:120]!r}") from error
