@@ -147,16 +147,26 @@ class Replacing:
         except BaseException:
             self._drop(group)
             raise
-        # In one turn: as soon as there is one, a cancellation waits for its end.
-        frames = [self._append(each, before) for each, before in zip(group, befores, strict=True)]
+        frames: list[asyncio.Future[None]] = []
+        fault: Exception | None = None
+        try:
+            # In one turn: as soon as there is one, a cancellation waits for its end.
+            for each, before in zip(group, befores, strict=True):
+                frames.append(self._append(each, before))
+        except Exception as error:
+            # An internal error. Claims are offered nothing yet that a frame under way replaces.
+            fault = error
+            self._drop(group[len(frames) :])
+        framed = group[: len(frames)]
         ended = asyncio.gather(*frames, return_exceptions=True)
         try:
             ends = await asyncio.shield(ended)
         except asyncio.CancelledError:
             await uncancellable(ended)
-            self._after(group, ended.result())
+            self._after(framed, ended.result())
             raise
-        return self._after(group, ends)
+        durable, failure = self._after(framed, ends)
+        return durable, fault or failure
 
     def _append(self, divided: Divided, before: Sequence[Recipient]) -> asyncio.Future[None]:
         """The frame of one of them."""

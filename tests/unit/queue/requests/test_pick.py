@@ -18,9 +18,10 @@ from mqcd.core.model import Action, Amended, Area, Recipient, Settlement
 from mqcd.core.ports import Picked
 from mqcd.core.selecting.selection import Selection
 from mqcd.queue.admin.fsck.survey import survey
+from mqcd.queue.format.frame import Replacement, pack_replacement
 from mqcd.queue.memory import slices
 from mqcd.queue.memory.shard_state import Shard
-from mqcd.queue.requests import pick
+from mqcd.queue.requests import pick, replace
 from mqcd.queue.wal.segments import JournalEntry
 from tests.contract.harness import HOUR
 from tests.contract.mail import batch, carry_out, deferred, where
@@ -326,6 +327,27 @@ async def test_an_internal_error_removes_no_cluster_of_a_durable_frame(
     assert areas(after) == {Area.HELD: MANY}
     assert len(await after.post.scan()) == MANY
     assert [str(fault["exception"]) for fault in faults] == ["an observer's fault"]
+
+
+async def test_an_internal_error_between_two_frames_removes_what_no_frame_has_named(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await in_clusters(rig)
+    await in_clusters(rig)
+    packed: list[bytes] = []
+
+    def fails(replacement: Replacement) -> bytes:
+        if packed:
+            raise ZeroDivisionError
+        packed.append(pack_replacement(replacement))
+        return packed[0]
+
+    monkeypatch.setattr(replace, "pack_replacement", fails)
+    with pytest.raises(ZeroDivisionError):
+        await carry_out(rig.store, batch(Action.HOLD, rig.post))
+    assert areas(rig) == {Area.DEFERRED: MANY, Area.HELD: MANY}
+    await rig.shard.deleter.settled()
+    assert set(rig.clusters()) == set(rig.shard.cluster_index.clusters)
 
 
 async def test_a_cancelled_pick_removes_what_a_failed_frame_has_named(rig: Rig) -> None:
