@@ -86,7 +86,7 @@ class Doors:
         self.local: LocalMail | None = None
         """Mail of programs on this machine, if this is the first shard, and of the API."""
         if not settings.queue.read_only and (role is None or role.listens):
-            parts, first = (clock, observer, self.capacity), not (role and role.shard)
+            parts, first = (clock, observer, self.capacity, self.load), not (role and role.shard)
             self.local = LocalMail(settings, store, self.taker, *parts, serves=first)
         self.maildrop: Maildrop | None = None
         """None: it is not this process's."""

@@ -123,6 +123,7 @@ class Ports:
     async def serve_programs(self) -> None:
         """Answer on the socket of programs, if it is here. Raises ConfigError."""
         if self._local is not None:
+            self._local.door.close_door(_STARTING)
             await self._local.listen(self._conf, self._log_event)
 
     def reload(self, settings: Settings) -> None:

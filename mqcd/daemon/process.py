@@ -41,7 +41,7 @@ from mqcd.net.clock import SystemClock
 from mqcd.net.systemd import ALONE, Manager, Notifier
 from mqcd.ops.audit.audit import directories as audit_directories
 from mqcd.ops.log.log import Log
-from mqcd.queue.workers import ready_pool
+from mqcd.queue.workers import Workers, ready_pool
 from mqcd.stores.choose import directories as directories_of
 
 log = logging.getLogger("mqcd.daemon")
@@ -148,7 +148,8 @@ class Process:
         self._log.attach()
         try:
             # What a stop needs is here from the start: by then perhaps no thread can be started any more.
-            asyncio.get_running_loop().set_default_executor(ready_pool(_POOL_THREADS, "mqcd-pool"))
+            pool = ready_pool(_POOL_THREADS, "mqcd-pool")
+            asyncio.get_running_loop().set_default_executor(pool)
             self._cutter = Cutter(CUT_OFF_SECONDS)
         except (OSError, RuntimeError) as error:
             log.error("the server cannot start: %s", error)
@@ -157,6 +158,8 @@ class Process:
         try:
             return await self._run(self._cutter)
         finally:
+            # A thread may hang, and the end of the loop would wait for it without a limit.
+            await Workers().end(pool)
             self._cutter.call_off()
 
     async def _run(self, cutter: Cutter) -> int:

@@ -26,9 +26,14 @@ from mqcd.sendmail.main import MAILDROP, SOCKET
 from mqcd.submit.door import Door
 from mqcd.submit.esmtp.caller import Caller
 from mqcd.submit.policy.capacity import Capacity
+from mqcd.submit.policy.load import Load
 from mqcd.submit.policy.local import listener_of
 
 log = logging.getLogger("mqcd.daemon")
+
+_ARRIVALS = 100
+"""Connections whose user is being looked up. More are closed, while that hangs: `mqcd sendmail` then uses the
+maildrop."""
 
 
 class LocalMail:
@@ -42,6 +47,7 @@ class LocalMail:
         clock: Clock,
         observer: Observer,
         capacity: Capacity,
+        load: Load,
         *,
         serves: bool = True,
     ) -> None:
@@ -58,6 +64,7 @@ class LocalMail:
             inline_max=settings.queue.journal.inline_max,
             zones=settings.deliver.zones,
             capacity=capacity,
+            load=load,
             local=True,
         )
         self.maildrop = Maildrop(
@@ -101,6 +108,9 @@ class LocalMail:
         self._socket.close()
 
     def _take(self, connection: socket.socket, peer: object) -> None:
+        if len(self._arrivals) >= _ARRIVALS:
+            connection.close()
+            return
         arrival = asyncio.get_running_loop().create_task(self._admit(connection))
         self._arrivals.add(arrival)
         arrival.add_done_callback(self._arrivals.discard)

@@ -23,6 +23,8 @@ OUT = 0xFFFFFFFF
 """The number of a process that takes no connection."""
 LENT = 0xFF
 """Stands where a listener's number does: not a client's connection, but ends of pipes, see `lend`."""
+_ENDS = 2
+"""Ends that are lent at once."""
 _MOST_TERMS = 64 * 1024
 _MARGIN = 4
 _AT_ONCE = 64
@@ -133,7 +135,7 @@ class Balance:
     def _receive(self) -> None:
         for _ in range(_AT_ONCE):
             try:
-                data, fds, _, _ = socket.recv_fds(self._inbox, _MOST_TERMS, 2)
+                data, fds, _, _ = socket.recv_fds(self._inbox, _MOST_TERMS, _ENDS)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -142,7 +144,8 @@ class Balance:
             for connection in passed:
                 connection.setblocking(False)
             lent = data[:1] == bytes([LENT])
-            if lent and self._borrow is not None:
+            # Without descriptors to be had, fewer arrive than were sent.
+            if lent and self._borrow is not None and len(passed) == _ENDS:
                 self._borrow(data[1:], passed)
                 continue
             for connection in passed:

@@ -15,6 +15,7 @@ import pytest
 from mqcd.config.load import Loaded, load
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.settings import Settings
+from mqcd.daemon.host.cutter import Cutter
 from mqcd.daemon.host.loop import loop_factory
 from mqcd.daemon.host.privileges import Identity
 from mqcd.daemon.process import Process
@@ -68,6 +69,26 @@ async def test_a_signal_stops_it_and_a_second_one_changes_nothing(tmp_path: Path
     said = await log.until("event=stopped")
     assert "already stopping" in said
     assert said.rstrip().endswith("event=stopped")
+
+
+async def test_a_hung_thread_of_the_pool_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes, hung = list[int](), threading.Event()
+
+    def end(code: int) -> None:
+        codes.append(code)
+        hung.set()
+
+    monkeypatch.setattr("mqcd.daemon.process.Cutter", lambda _: Cutter(1, end))
+    log, main = begin(write_conf(tmp_path))
+    await log.until("event=ready")
+    waiting = asyncio.get_running_loop().run_in_executor(None, hung.wait)
+    os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        await main
+        assert codes == [0]
+    finally:
+        hung.set()
+        await waiting
 
 
 async def test_a_stop_without_threads_to_be_had_is_in_good_order(tmp_path: Path) -> None:

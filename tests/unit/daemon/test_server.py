@@ -15,11 +15,13 @@ import pytest
 from mqcd.core.errors import ConfigError
 from mqcd.core.events import Verb
 from mqcd.core.ports import Clock
+from mqcd.daemon.advised import Adviser
 from mqcd.daemon.server import Server
 from mqcd.daemon.stopping import CUT_OFF_SECONDS, GRACE_MS, LIMITS, MAIL, MAILDROP, REPORTS, STOP_MS
 from mqcd.deliver.service import SETTLE_GRACE_MS
 from mqcd.net.clock import SystemClock
 from mqcd.ops.log.log import Log
+from mqcd.sendmail.main import SOCKET
 from tests.fakes.clock import FakeClock
 from tests.unit.daemon.support import Running, arrived, fetch, running, settings_of, write_conf
 
@@ -308,3 +310,36 @@ async def test_a_read_only_server_shows_the_queue_and_takes_nothing(tmp_path: Pa
             await house.send("bob@example.com")
         assert refused.value.smtp_code == 451
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "var").rglob("*")} == written
+
+
+async def _reply_to_mail(path: Path) -> bytes:
+    """What the door for local programs answers to MAIL."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    await reader.readline()
+    writer.write(b"HELO here\r\nMAIL FROM:<me@here.example>\r\n")
+    await reader.readline()
+    answer = await reader.readline()
+    writer.close()
+    return answer
+
+
+async def test_programs_get_no_answer_of_their_own_to_a_full_disk(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        path = tmp_path / "var" / "submit.sock"
+        assert (await _reply_to_mail(path)).startswith(b"250")
+        house.server.doors.load.refusing = "the disk is full"
+        assert (await _reply_to_mail(path)).startswith(b"452")
+
+
+async def test_programs_wait_for_the_doors_to_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = []
+    look = Adviser.look
+
+    async def looked(self: Adviser) -> None:
+        answers.append(await _reply_to_mail(tmp_path / "var" / "submit.sock"))
+        await look(self)
+
+    monkeypatch.setattr(Adviser, "look", looked)
+    async with running(tmp_path) as house:
+        assert [answer[:3] for answer in answers] == [b"451"]
+        assert (await _reply_to_mail(house.server.settings.submit.local.rootpath / SOCKET)).startswith(b"250")

@@ -146,3 +146,18 @@ async def test_ends_that_are_lent_arrive_with_their_terms(boxes: Mailboxes) -> N
         for end in (each, ours, theirs):
             end.close()
     second.close()
+
+
+async def test_ends_that_do_not_all_arrive_are_closed(boxes: Mailboxes) -> None:
+    first, second, _ = running(boxes, 1, 1, 1)
+    borrowed: list[bytes] = []
+    second.listen(lambda *_: None, lambda terms, _: borrowed.append(terms))
+    ours, theirs = connection()
+    # As without descriptors to be had: the kernel then passes those that it can.
+    assert first.lend(1, b"terms", [ours])
+    ours.close()
+    theirs.setblocking(False)
+    assert await asyncio.get_running_loop().sock_recv(theirs, 1) == b""
+    assert borrowed == []
+    theirs.close()
+    second.close()
