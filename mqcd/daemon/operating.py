@@ -37,7 +37,7 @@ def make_operating(
     """`shard`: the first one logs what has ended, for all of them."""
     may_expire, grace_ms = store.may_expire, settings.queue.grace
     batches = Batches(store, clock, settings.ops.control.batches, shard, grace_ms, log_event)
-    batches.following.reach, batches.following.pending = deliverer.act, deliverer.standing.pending
+    batches.following.reach, batches.following.pending = deliverer.act, deliverer.reaching.pending
     batches.probe = deliverer.probe
     batches.resolve = resolving(store, lambda: deliverer.router)
     effects = Effects(deliverer, batches, clock, may_expire, log_event, speaks=shard == 0)

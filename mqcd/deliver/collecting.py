@@ -34,6 +34,7 @@ from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.connection.traced import link_of
 from mqcd.deliver.lanes.entering import Entering
 from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.reaching import Reaching
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.routing.policy import Hop, Policy, hop
 from mqcd.deliver.routing.routing import Destination
@@ -64,6 +65,7 @@ class Collecting:
     _store: QueueStore
     _recorder: Recorder
     _settling: Settling
+    _reaching: Reaching
     _standing: Standing
     _sweep: Sweep
 
@@ -169,7 +171,7 @@ class Collecting:
         left: list[Recipient] = []
         kept = KeptBack()
         for each in found:
-            if (amended := self._standing.acted(each)) is not None:
+            if (amended := self._reaching.acted(each)) is not None:
                 kept.settlements.append(Settlement(recipient=each, verdict=amended))
             # A client may have wanted it to be sent later (RFC 4865).
             elif self._terms.rests or each.key in seen or each.envelope.release > now:
@@ -194,7 +196,7 @@ class Collecting:
         try:
             while jobs and end is End.KEPT and not (stops() or self._terms.rests):
                 job, clock = jobs[-1], self._terms.clock
-                if self._standing.stands:
+                if self._standing.stands or self._reaching.awaited:
                     # More may stand than when they were claimed.
                     job.recipients = self._fresh(job.recipients, job.hop, seen)
                 if not job.recipients:

@@ -33,6 +33,7 @@ from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.entering import Entering
 from mqcd.deliver.lanes.lane import Give
+from mqcd.deliver.reaching import Reaching
 from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.routing.routing import Unroutable
@@ -55,6 +56,7 @@ class Placing:
     _entering: Entering
     _resolver: Resolver
     _settling: Settling
+    _reaching: Reaching
     _standing: Standing
     _changed: Callable[[], None]
     _shapings: Sequence[Shaping] = ()
@@ -172,7 +174,7 @@ class Placing:
 
     def _is_amended(self, recipient: Recipient, kept: KeptBack) -> bool:
         """Whether batches make something else of a recipient: then that is in `kept`."""
-        amended = self._standing.acted(recipient) if self._standing.stands else None
+        amended = self._reaching.acted(recipient) if self._reaching.awaited else None
         if amended is not None:
             kept.settlements.append(Settlement(recipient=recipient, verdict=amended))
         return amended is not None

@@ -59,8 +59,10 @@ from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.outlook import Waiting
 from mqcd.deliver.patrol import Patrol
 from mqcd.deliver.placing import Placing, Suppressed
+from mqcd.deliver.reaching import Reaching
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.replying import Effect
+from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.routing.router import Router
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.standing import Standing
@@ -111,11 +113,14 @@ class Deliverer:
         outward = (store, recorder, settling, connector, sweep)
         worker = partial(Worker, terms, table, *outward, self._place_anew, kick)
         pool = self._pool = Pool(clock, table, worker)
+        reaching = self.reaching = Reaching(clock)
+        """What operators' batches have still to do to mail in flight."""
         standing = self._standing = Standing(clock, store.may_expire)
-        placing = self._placing = Placing(terms, table.entering, resolver, settling, standing, kick)
+        ruling = (reaching, standing)
+        placing = self._placing = Placing(terms, table.entering, resolver, settling, *ruling, kick)
         patrol = self._patrol = Patrol(terms, table, store, suspects, settling, pool.at_work, placing.asked)
         held = self._held = Held(terms, table, store, placing, settling, connector, kick)
-        self.collecting = Collecting(terms, table.entering, store, recorder, settling, standing, sweep)
+        self.collecting = Collecting(terms, table.entering, store, recorder, settling, *ruling, sweep)
         """Sends held mail over connections of clients that collect it."""
         self._direct = Direct(terms, table, pool, placing, recorder, kick)
         inward = (recorder, settling, placing, standing)
@@ -161,24 +166,28 @@ class Deliverer:
         zones = self.router.zones
         resolved = [replace(rule, where=live.resolved(rule.where, zones=zones)) for rule in rules]
         self._standing.replace(resolved, grace_ms)
-        self._place_all_anew()
+        self.reaching.bind_rules({rule.id for rule in rules})
+        self._place_all_anew(self._standing.misplaces)
 
     def act(self, keys: Collection[tuple[int, int]], batch: Batch, selection: Selection) -> None:
         """Have an operator's batch on a selection reach recipients of it that are in flight (SPID and QID)
         and not delivered first."""
-        self._standing.act(keys, batch, selection)
-        self._place_all_anew()
+        self.reaching.act(keys, batch, selection)
+        awaited = self.reaching.awaited
+        self._place_all_anew(lambda _hop, recipient: recipient.key in awaited)
 
-    def _place_all_anew(self) -> None:
-        self._placing.place(self._table.withdraw(self._standing.misplaces))
+    def _place_all_anew(self, misplaced: Callable[[Hop, Recipient], bool]) -> None:
+        """Place what waits in lanes that it does not belong to; workers look at jobs that are put back."""
+        self._placing.place(self._table.withdraw(misplaced))
         self._wake.look_afresh()
 
     def _place_anew(self, job: Job) -> bool:
-        """Place a job again that left its lane before other rules stood; False where it is right."""
-        standing, hop = self._standing, job.hop
-        if not standing.stands and not hop.policy.rule:
+        """Place a job again that left its lane before other rules stood, or before a batch was to reach it;
+        False where it is right."""
+        standing, awaited, hop = self._standing, self.reaching.awaited, job.hop
+        if not (standing.stands or awaited or hop.policy.rule):
             return False
-        if not any(standing.misplaces(hop, each) for each in job.recipients):
+        if not any(each.key in awaited or standing.misplaces(hop, each) for each in job.recipients):
             return False
         self._placing.place(job.recipients)
         return True

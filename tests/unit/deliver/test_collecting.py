@@ -18,7 +18,7 @@ from tests.fakes.dialer import FakeConnection, Peer
 from tests.fakes.store import MemoryStore
 from tests.unit.core.selecting.test_rules import rule
 from tests.unit.deliver.kit import BY_DNS, MINUTE, SCHEDULE, Kit
-from tests.unit.deliver.test_standing import act
+from tests.unit.deliver.test_reaching import act
 
 DOMAIN = "a.example"
 HOLDING = Holding(

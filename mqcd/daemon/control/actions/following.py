@@ -1,6 +1,6 @@
 """What batches have still to do to mail that was in flight, on disk: a start goes on with it.
 
-Delivery has it in memory, see `deliver.standing`. The file is written before a batch with such mail counts as
+Delivery has it in memory, see `deliver.reaching`. The file is written before a batch with such mail counts as
 done, and again as this becomes less. A kill may leave some in it that was done since: these recipients bear
 the batch's mark, by which no batch changes them twice.
 """
@@ -19,7 +19,7 @@ from mqcd.core.model import Batch
 from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.daemon.control.actions.orders import Order, parse_order
-from mqcd.deliver.standing import Pending
+from mqcd.deliver.reaching import Pending
 from mqcd.disk.durable import Disk
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.orders import KEPT, Ended, Order, Outcome, completed, parse_order, record
 from mqcd.daemon.control.api.binding import answering
 from mqcd.daemon.control.resolving import Resolved
-from mqcd.deliver.standing import Standing
+from mqcd.deliver.reaching import Reaching
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
@@ -87,9 +87,9 @@ class Rig:
         request = Request(method="POST", path="/v1/batch", body=body, uid=uid, author=author)
         return await answering(lambda asked: self.batches.ask(asked, {}))(request)
 
-    def follows(self, standing: Standing) -> None:
+    def follows(self, reaching: Reaching) -> None:
         """Delivery has these."""
-        self.batches.following.reach, self.batches.following.pending = standing.act, standing.pending
+        self.batches.following.reach, self.batches.following.pending = reaching.act, reaching.pending
 
     async def done(self, until: Callable[[], bool]) -> None:
         """Run until this holds."""
@@ -202,29 +202,29 @@ async def test_what_ended_while_the_store_failed_is_not_in_flight(rig: Rig) -> N
 
 async def test_what_has_not_followed_a_batch_outlives_a_kill(rig: Rig) -> None:
     [busy] = await rig.store.claim(1, rig.clock.now(), {})
-    standing = Standing(rig.clock, rig.store.may_expire)
-    rig.follows(standing)
+    reaching = Reaching(rig.clock)
+    rig.follows(reaching)
     await rig.asked(action="hold", reason="why")
     await rig.done(lambda: bool(rig.events))
     assert rig.events[0]["in_flight"] == 1
-    standing, rig.batches = Standing(rig.clock, rig.store.may_expire), rig.made()
-    rig.follows(standing)
+    reaching, rig.batches = Reaching(rig.clock), rig.made()
+    rig.follows(reaching)
     await rig.batches.following.recall()
-    amended = standing.acted(busy)
+    amended = reaching.acted(busy)
     assert amended is not None
     assert (amended.batch.id, amended.batch.reason) == (rig.events[0]["batch"], "why")
-    assert standing.acted(busy) is None
+    assert reaching.acted(busy) is None
 
 
 async def test_what_has_followed_is_noted_after_a_while(rig: Rig) -> None:
     [busy] = await rig.store.claim(1, rig.clock.now(), {})
-    standing = Standing(rig.clock, rig.store.may_expire)
-    rig.follows(standing)
+    reaching = Reaching(rig.clock)
+    rig.follows(reaching)
     await rig.asked(action="hold")
     await rig.done(lambda: bool(rig.events))
     file = rig.path / "following" / "0.json"
     assert format_spid(busy.spid) in file.read_text()
-    standing.acted(busy)
+    reaching.acted(busy)
     tending = asyncio.ensure_future(rig.batches.tend())
     while format_spid(busy.spid) in file.read_text():
         await asyncio.sleep(0)
