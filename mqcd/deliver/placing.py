@@ -9,7 +9,7 @@ effect.
 |---|---|---|
 | a batch is to reach it | settled: as the batch says | the same |
 | a rule keeps it (not asked yet if one on sites may be stronger) | settled, or parked | the same |
-| never tried, and suppressed by advice (likewise) | settled: fails | not asked |
+| never tried, and suppressed by advice (likewise) | settled: fails | the same |
 | its hop is known, or an operator has chosen it | in its lane | in its lane |
 | there is no route | | settled: by its reply |
 | else | waits in `_waiting`; the first one of its domain begins `_route` | |
@@ -123,10 +123,13 @@ class Placing:
         return any(each.key == recipient.key for each in self._waiting.get(recipient.lane_key, ()))
 
     def stop(self) -> list[Recipient]:
-        """Cancel all look-ups; returns the recipients that waited for them."""
+        """Cancel all look-ups; returns the recipients that waited for them, which are the caller's then."""
         for task in tuple(self._tasks):
             task.cancel()
-        return [each for group in self._waiting.values() for each in group]
+        waiting = [each for group in self._waiting.values() for each in group]
+        self._waiting.clear()
+        self._asked_at.clear()
+        return waiting
 
     def _place(self, recipient: Recipient, kept: KeptBack, content: bytes | None) -> Give | None:
         try:
@@ -137,6 +140,8 @@ class Placing:
                 known: Hop | None = self.router.chosen(recipient)
             else:
                 known = self.router.known(recipient.envelope, domain)
+            # A rule keeps it, or a stronger one on sites: the site decides which. So advice need not be asked
+            # here; `_route` asks for it, as neither rule may stand by then.
             asks = known is None and self._standing.awaits_site(recipient)
             rule, is_kept = (None, False) if asks else self._judge(recipient, known, kept)
             if is_kept:
@@ -206,7 +211,10 @@ class Placing:
                 rule, is_kept = self._judge(each, hop, kept)
                 if is_kept:
                     continue
-                if hop is None:
+                suppressed = None if each.attempts else self._suppressed
+                if suppressed and (no := suppressed(each.address)):
+                    self._fail([each], domain, no)
+                elif hop is None:
                     failed.append(each)
                 else:
                     gives.append(self._enter(each, domain, hop, rule))

@@ -11,6 +11,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Action, Area
 from mqcd.core.ports import MxHost
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.smtp.reply import Reply
 from tests.fakes.clock import START_MS
 from tests.fakes.resolver import FakeResolver
 from tests.unit.core.selecting.test_rules import rule
@@ -67,3 +68,27 @@ async def test_a_stronger_rule_on_sites_waits_for_the_route(weaker: str) -> None
         await kit.deliverer.drained()
         assert kit.deliverer.active == 0
         assert kit.observer.count(Verb.DEFERRED) == 0
+
+
+async def test_advice_is_asked_for_where_a_rule_has_ended_during_the_look_up() -> None:
+    """While it stands, it keeps the mail in any case, and advice is not asked for."""
+    resolver = Asking()
+    async with Kit(BY_DNS, resolver=resolver) as kit:
+        kit.deliverer.advise((), {"a@example.com": Reply(code=550, status="5.1.1", text="no such user")}.get)
+        stand(kit, rule("suspend", "sender = from@example.org"), rule("hold", "site = other.example"))
+        await kit.submit("a@example.com")
+        await kit.until(lambda: "example.com" in kit.deliverer._placing.asked())
+        stand(kit)
+        resolver.may.set()
+        await kit.heard(Verb.BOUNCED)
+        assert kit.dialer.dialled == []
+
+
+async def test_a_stop_hands_over_what_waits_for_its_route_once() -> None:
+    async with Kit(BY_DNS, resolver=Asking()) as kit:
+        sent = await kit.submit("a@example.com")
+        placing = kit.deliverer._placing
+        await kit.until(lambda: bool(placing.asked()))
+        left = placing.stop()
+        assert ([each.key for each in left], placing.stop(), placing.asked()) == ([sent[0].key], [], {})
+        kit.deliverer._settling.park(left)
