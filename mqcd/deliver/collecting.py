@@ -135,7 +135,12 @@ class Collecting:
             if not domains:
                 return
             if claimed := await self._claim(domains, seen, over):
-                jobs = list(_jobs(self._fresh(claimed, hop, seen), hop, self._terms.settings.maxrecips))
+                try:
+                    fresh = self._fresh(claimed, hop, seen)
+                except Exception:
+                    self._settling.park(claimed)
+                    raise
+                jobs = list(_jobs(fresh, hop, self._terms.settings.maxrecips))
                 if jobs and not await self._send_some(link, jobs, seen, stops):
                     return
                 since = clock.monotonic()
@@ -165,7 +170,8 @@ class Collecting:
         return found
 
     def _fresh(self, found: Sequence[Recipient], hop: Hop, seen: set[tuple[int, int]]) -> list[Recipient]:
-        """Those that may be tried; the others follow an operator or a rule, or rest again."""
+        """Those that may be tried; the others follow an operator or a rule, or rest again. What raises has
+        handed on none."""
         now = self._terms.clock.now()
         fresh: list[Recipient] = []
         left: list[Recipient] = []

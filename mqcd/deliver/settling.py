@@ -1,20 +1,24 @@
 """Makes verdicts of outcomes, with the reports that they cause, and hands them to the store.
 
-Guarantees: each recipient that is handed in is settled or parked; a delay warning is recorded together with
-its report.
+Guarantees: each recipient that is handed in is settled or parked, and no call raises after it has handed one
+on. One of which an internal error leaves no verdict is parked for the first retry delay, and the others are
+settled; of what lanes give back all is parked. A delay warning is recorded together with its report.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
+from typing import TypeVar
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Attempt, Deferred, Delivered, Phase, PutOff, Recipient, Settlement, Submission
 from mqcd.core.ports import Notifier, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.dsn import notify_of
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Give
@@ -31,6 +35,9 @@ MOST_ON_ONE = 100
 
 Reporting = Callable[[Notifier, Sequence[Settlement]], Awaitable[Sequence[Submission]]]
 """Which of the notifier's reports it is."""
+Heard = TypeVar("Heard")
+
+_log = logging.getLogger("mqcd.deliver")
 
 
 def _ignore(_: object) -> None:
@@ -54,7 +61,7 @@ class Settling:
         """The outcome of an attempt by the reply rules."""
         outcome, effect = by_rules(self._terms.settings.rules, outcome, domain, hop.destination)
         if effect is not None:
-            self.on_effect(effect)
+            _tell(self.on_effect, effect)
         return outcome
 
     def park(self, recipients: Sequence[Recipient], after: int = 0) -> None:
@@ -88,10 +95,14 @@ class Settling:
         settlements: list[Settlement] = []
         asked = ""
         for recipient, outcome in zip(job.recipients, outcomes, strict=True):
-            if self._terms.settings.rules:
-                outcome = self.judge(outcome, job.hop, recipient.domain)
-            attempt = ended_in(outcome.phase)
-            verdict = verdict_on(recipient, outcome, attempt, schedule, now, may_expire=may_expire)
+            try:
+                if self._terms.settings.rules:
+                    outcome = self.judge(outcome, job.hop, recipient.domain)
+                attempt = ended_in(outcome.phase)
+                verdict = verdict_on(recipient, outcome, attempt, schedule, now, may_expire=may_expire)
+            except Exception:
+                self._no_verdict([recipient])
+                continue
             settlements.append(Settlement(recipient=recipient, verdict=verdict))
             asked += recipient.dsn
         if "SUCCESS" in asked and self.notifier is not None and not dsn:
@@ -105,7 +116,7 @@ class Settling:
             for each in settlements
         ]
         delivered = list(compress(settlements, wanted))
-        self.on_verdicts(delivered)
+        _tell(self.on_verdicts, delivered)
         self.report(delivered, lambda notifier, some: notifier.delivered(some, final))
         return [each for each, is_wanted in zip(settlements, wanted, strict=True) if not is_wanted]
 
@@ -124,12 +135,17 @@ class Settling:
         now = self._terms.clock.now()
         may_expire = self._store.may_expire()
         latest = None if within is None else now + within
-        verdicts = [
-            verdict_on(recipient, outcome, attempt, schedule, now, may_expire=may_expire, latest=latest)
-            for recipient in recipients
-        ]
-        pairs = zip(recipients, verdicts, strict=True)
-        self.record([Settlement(recipient=each, verdict=verdict) for each, verdict in pairs], begin)
+        settlements: list[Settlement] = []
+        for recipient in recipients:
+            try:
+                verdict = verdict_on(
+                    recipient, outcome, attempt, schedule, now, may_expire=may_expire, latest=latest
+                )
+            except Exception:
+                self._no_verdict([recipient])
+                continue
+            settlements.append(Settlement(recipient=recipient, verdict=verdict))
+        self.record(settlements, begin)
 
     def settle_job(self, job: Job, outcome: Outcome, attempt: Attempt, within: int | None = None) -> None:
         """The same outcome for all of a job, see `settle_all`."""
@@ -143,12 +159,19 @@ class Settling:
         outcome = replace(failure(INTERNAL, phase), possibly_delivered=possibly_delivered)
         self.settle_job(job, outcome, attempt)
 
+    def _no_verdict(self, recipients: Sequence[Recipient]) -> None:
+        """An internal error left these without a verdict: log it, and try them again."""
+        first, count = recipients[0], len(recipients)
+        text = "internal error: no verdict on %s (%d recipients)"
+        _log.exception(text, first.address, count, extra={"spid": format_spid(first.spid)})
+        self.park(recipients, self._terms.schedule.delays[0])
+
     def record(self, settlements: Sequence[Settlement], begin: str = "") -> None:
         """Have verdicts recorded, delay warnings together with their report, message by message; see
         `Recorder.settle`."""
         messages: dict[int, list[Settlement]] = {}
         others: list[Settlement] = []
-        self.on_verdicts(settlements)
+        _tell(self.on_verdicts, settlements)
         for each in settlements:
             warns = isinstance(each.verdict, PutOff) and each.verdict.warning and self.notifier
             (messages.setdefault(each.recipient.spid, []) if warns else others).append(each)
@@ -168,8 +191,12 @@ class Settling:
 
     def give(self, *gives: Give | None) -> None:
         """Park recipients that the table gives back, and settle those past their age limit."""
-        now = self._terms.clock.now()
-        parted = part((give for give in gives if give), now, self._terms.uptime)
+        now, given = self._terms.clock.now(), [give for give in gives if give]
+        try:
+            parted = part(given, now, self._terms.uptime)
+        except Exception:
+            self._no_verdict([each for give in given for each in give.recipients])
+            return
         for until, recipients in parted.parked.items():
             self._recorder.park(recipients, until)
         for judged in parted.judged:
@@ -203,6 +230,14 @@ class Settling:
                 ],
                 attempt.destination,
             )
+
+
+def _tell(hears: Callable[[Heard], None], what: Heard) -> None:
+    """Report to another part. Its fault must not keep a verdict from the store."""
+    try:
+        hears(what)
+    except Exception:
+        _log.exception("internal error: a listener of verdicts failed")
 
 
 def _no_attempt(judged: Judged, now: int) -> Attempt:

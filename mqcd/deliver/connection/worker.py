@@ -262,11 +262,12 @@ class Worker:
             self._on(Event.OPENED)
             self._table.opened(self.lane)
             return True
-        self._unreachable(self._let_go(job), found, started)
+        self._unreachable(job, found, started)
         return False
 
     def _let_go(self, job: Job) -> Job:
-        """The job at hand, for another part: a fault or a stop from here on does not hand it on again."""
+        """The job at hand, for the part that has it next: a fault or a stop from here on does not hand it on
+        again. Nothing that may fail comes between."""
         self._job = None
         return job
 
@@ -295,23 +296,24 @@ class Worker:
         now = self._terms.clock.monotonic()
         if self.lane.working and found.phase in (Phase.CONNECT, Phase.GREETING) and not found.reply.permanent:
             self._settling.give(self._table.failed(self.lane, now, found.reply))
-            self._table.put_back(self.lane, job)
+            self._again(self._let_go(job))
             return
         took = now - started - found.attempt.connect_ms
         attempt = replace(found.attempt, attempt_ms=took, at=self._terms.clock.now())
         outcome = failure(found.reply, found.phase)
         outcome = self._settling.judge(outcome, job.hop, job.recipients[0].domain)
         if outcome.result is Result.BOUNCED:
-            self._settling.settle_job(job, outcome, attempt)
+            self._settling.settle_job(self._let_go(job), outcome, attempt)
             return
         give = self._table.failed(self.lane, now, found.reply)
-        self._settling.settle_job(job, outcome, attempt, self.lane.comes_back(now))
+        within = self.lane.comes_back(now)
+        self._settling.settle_job(self._let_go(job), outcome, attempt, within)
         self._settling.give(give)
 
     def _no_room(self, job: Job, reply: Reply) -> None:
         """No host was asked: no verdict, no attempt, and no failure of the destination."""
         self._connector.log_shortage(reply)
-        self._settling.park(job.recipients, SHORTAGE_MS)
+        self._settling.park(self._let_go(job).recipients, SHORTAGE_MS)
 
     async def _next_job(self) -> Job | None:
         if self._terms.rests or self._link is None or self._worn(self._link):

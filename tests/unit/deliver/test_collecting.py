@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Action, Area, Phase, Recipient, Settlement
+from mqcd.core.model import Action, Area, Phase, Recipient
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.collecting import AT_ONCE, PATIENCE_MS
@@ -19,6 +19,7 @@ from tests.fakes.store import MemoryStore
 from tests.unit.core.selecting.test_rules import rule
 from tests.unit.deliver.kit import BY_DNS, MINUTE, SCHEDULE, Kit
 from tests.unit.deliver.test_reaching import act
+from tests.unit.deliver.test_service import fail_by_a_bug
 
 DOMAIN = "a.example"
 HOLDING = Holding(
@@ -160,18 +161,30 @@ async def test_a_cancelled_session_gives_its_mail_back() -> None:
         await made.until(lambda: held(made) == 3 and not made.deliverer.active)
 
 
-async def test_an_error_of_our_own_behind_the_dot_is_possibly_delivered() -> None:
+async def test_an_error_of_our_own_about_rules_gives_what_was_claimed_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with kit() as made:
+        await made.submit("x@a.example", "y@a.example")
+        monkeypatch.setattr(made.deliverer.standing, "find", fail_by_a_bug)
+        with pytest.raises(ZeroDivisionError):
+            await collect(made, Peer())
+        await made.until(lambda: held(made) == 2 and not made.deliverer.active)
+
+
+async def test_an_error_of_our_own_behind_the_dot_is_possibly_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with kit() as made:
         for number in range(3):
             await made.submit(f"x{number}@a.example")
         settling = made.deliverer._settling
-        heard = settling.on_verdicts
 
-        def fail_once(settlements: Sequence[Settlement]) -> None:
-            settling.on_verdicts = heard
+        def fail_once(*_: object, **__: object) -> None:
+            monkeypatch.undo()
             raise ZeroDivisionError("a bug of ours")
 
-        settling.on_verdicts = fail_once
+        monkeypatch.setattr(settling, "settle_each", fail_once)
         peer = Peer()
         with pytest.raises(ZeroDivisionError):
             await collect(made, peer)

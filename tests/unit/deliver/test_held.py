@@ -17,6 +17,7 @@ from tests.fakes.resolver import FakeResolver
 from tests.fakes.store import MemoryStore
 from tests.unit.deliver.kit import BY_DNS, MINUTE, SCHEDULE, Kit
 from tests.unit.deliver.test_notifying import Reporter
+from tests.unit.deliver.test_service import fail_by_a_bug
 
 HOUR = 60 * MINUTE
 HOLDING = Holding(
@@ -175,6 +176,20 @@ async def test_what_is_not_collected_expires() -> None:
         await made.heard(Verb.EXPIRED)
         assert not made.dialer.dialled
         assert held(made) == 0
+
+
+async def test_an_error_of_our_own_at_the_end_of_a_rest_loses_no_mail_of_the_claim() -> None:
+    async with kit() as made:
+        await made.submit("x@a.example")
+        made.deliverer.halt(True)
+        await made.clock.run_for(HOLDING.maxtime + MINUTE)
+        await made.submit("y@e.example")
+        answer(made)
+        made.deliverer._settling.on_verdicts = fail_by_a_bug
+        made.deliverer.halt(False)
+        await made.heard(Verb.EXPIRED)
+        await made.heard(Verb.DELIVERED)
+        await made.until(lambda: not made.deliverer.active)
 
 
 async def test_an_etrn_domain_gets_a_last_attempt() -> None:

@@ -27,7 +27,6 @@ from mqcd.core.model import (
     Expired,
     Phase,
     Recipient,
-    Settlement,
     Verdict,
 )
 from mqcd.core.ports import Content, MxHost
@@ -592,17 +591,18 @@ def fail_by_a_bug(*_: object) -> None:
 
 
 @pytest.mark.parametrize("replied", [False, True])
-async def test_an_error_of_our_own_behind_the_dot_is_possibly_delivered(replied: bool) -> None:
+async def test_an_error_of_our_own_behind_the_dot_is_possibly_delivered(
+    replied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with Kit(hosts={"192.0.2.1": Peer if replied else UnreadablePeer}) as kit:
         settling = kit.deliverer._settling
-        heard = settling.on_verdicts
 
-        def fail_once(settlements: Sequence[Settlement]) -> None:
-            settling.on_verdicts = heard
+        def fail_once(*_: object, **__: object) -> None:
+            monkeypatch.undo()
             fail_by_a_bug()
 
         if replied:
-            settling.on_verdicts = fail_once
+            monkeypatch.setattr(settling, "settle_each", fail_once)
         await kit.submit("to@example.com")
         verdict = await kit.deferred()
         assert (verdict.reply.status, verdict.possibly_delivered) == ("4.3.0", True)
