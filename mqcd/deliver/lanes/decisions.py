@@ -116,7 +116,7 @@ def at_turn(lane: Lane, slots: Slots, now: int, queuecache: int, single: bool) -
         return _LEAVE
     if slots.full:
         return _STAY
-    return _HOLD if not single and slots.refuses(lane, doubted=not lane.answers(now)) else _OPEN
+    return _HOLD if not single and slots.refuses(lane, now) else _OPEN
 
 
 def allowed(job: Job, limits: Sequence[Limit], now: int) -> int | Short:

@@ -16,14 +16,30 @@ destination has its trial. With a single lane in the table nothing is reserved.
 A held lane is out of line, where it costs nothing. It returns when those in doubt have fewer connections
 (`release_held`), when it answers, and when one of its own has nothing to do (both `release`).
 
-| call | `connections` of the lane, `taken` | `idle` of both |
-|---|---|---|
-| `start` over a new connection, `opened` | + 1 | |
-| `start` over an idle one, `left` | | - 1 |
-| `rest` | | + 1 |
-| `closed`, after `left` if it was idle | - 1 | |
+`doubted` is the sum of `connections` over lanes in doubt (`Lane.doubted`), as `judge` last found them:
 
-`doubted` is the sum of `connections` over lanes in doubt, as `judge` last found them.
+| call | `connections` of the lane, `taken` | `idle` of both | `doubted` |
+|---|---|---|---|
+| `start` over a new connection, `opened` | + 1 | | + 1, if the lane is in doubt |
+| `start` over an idle one, `left` | | - 1 | |
+| `rest` | | + 1 | |
+| `closed`, after `left` if it was idle | - 1 | | - 1, likewise |
+| `judge`: the lane answers no longer; it answers again | | | + its connections; - these |
+
+Example, with 8 connections: those in doubt may have 4, with new ones 6. `slow` was slow; `a`, `b`, `c` are
+new.
+
+| what happens | calls | `slow`, `a`, `b`, `c` have | `doubted` |
+|---|---|---|---|
+| `slow` begins four attempts | `start` | 4, 0, 0, 0 | 4 |
+| it wants to begin a fifth | `refuses`, as 4 are not below 4: `hold` | 4, 0, 0, 0 | 4 |
+| `a` and `b` begin | `start` | 4, 1, 1, 0 | 6 |
+| `c` wants to begin | `refuses`, as 6 are not below 6: `hold` | 4, 1, 1, 0 | 6 |
+| those of `slow` last too long | `overdrawn`: 1, for `c`; 2 exceed the 4 | 4, 1, 1, 0 | 6 |
+| one of them is cancelled | `closed`; `release_held`: `c`, but not `slow` | 3, 1, 1, 0 | 5 |
+| `c` begins | `start` | 3, 1, 1, 1 | 6 |
+| a transaction of `a` ends | `judge`: it answers | 3, 1, 1, 1 | 5 |
+| `a` begins two more | `start`; nothing refuses them | 3, 3, 1, 1 | 5 |
 """
 
 from __future__ import annotations
@@ -127,13 +143,15 @@ class Slots:
             if lane.standing is _HELD:
                 self.release(lane)
 
-    def refuses(self, lane: Lane, *, doubted: bool) -> bool:
-        """Whether a lane, `doubted` or not, may not have one more, though not all are in use."""
-        # It may be another than at the last look.
-        in_doubt = self.doubted + (doubted - lane.doubted) * lane.connections
-        if not doubted or not self._most or in_doubt < self._doubted_most:
+    def refuses(self, lane: Lane, now: int) -> bool:
+        """Whether a lane may not have one more, though not all are in use."""
+        if not self._most or lane.answers(now):
             return False
-        return not _is_new(lane) or in_doubt >= self._new_most
+        # It is in doubt now; if it was not at the last look, `doubted` will count its connections, too.
+        doubted = self.doubted + (0 if lane.doubted else lane.connections)
+        if doubted < self._doubted_most:
+            return False
+        return not _is_new(lane) or doubted >= self._new_most
 
     def hold(self, lane: Lane, now: int) -> None:
         """Hold a lane back that may not have one more, until it is released."""

@@ -10,9 +10,9 @@ limits that count it, or to none.
 | of a zone | the zone; its lanes keep their places in line | all other zones |
 
 Example: lane `a` has a rate of 1/s, sender `s` one of 6/m, and three jobs of one recipient each wait in `a`,
-the first two of them from `s`. At 0 s the first goes; the lane sleeps until 1 s. Then the second stands
-aside for want of a token of `s`, and the third goes. At 10 s `s` has a token: its job returns to the head of
-the lane and goes. A job of more recipients than a limit's `burst` is split.
+the first two of them from `s`. At 0 s the first goes, the second stands aside for want of a token of `s`, and
+the lane sleeps for want of one of its own. At 1 s the third goes. At 10 s `s` has a token: its job returns to
+the head of the lane and goes. A job of more recipients than a limit's `burst` is split.
 
 Nothing is polled: what sleeps has an alarm at the time of its next token (`Alarms`). Lanes, zones and limits
 have `asleep`, the time until which they sleep; 0 = awake, a lane also when the time is past. Only `Alarms`

@@ -691,3 +691,24 @@ def test_a_lane_that_is_emptied_in_its_sleep_wakes_for_later_mail() -> None:
     assert lanes.dispatch(now + 1) == []
     assert lanes.next_wake(now + 1) == 7999
     assert names(lanes.dispatch(MINUTE)) == ["a"]
+
+
+def test_jobs_without_tokens_go_in_their_time() -> None:
+    """The example of `throttling`."""
+    lanes = LaneTable(
+        Bounds(
+            queuecache=100,
+            maxconnections=100,
+            maxrecips=50,
+            sender_rates={"s@example.org": Rate(count=6, per=MINUTE)},
+        )
+    )
+    place = PLACES["a"]
+    via = hop(place.destination, replace(place.policy, rate=Rate(count=1, per=1000)), place.sole)
+    for number, sender in enumerate(("s@example.org", "s@example.org", "t@example.org"), 1):
+        envelope = Envelope(spid=2 * number, sender=sender, received=0)
+        recipient = Recipient(envelope=envelope, size=1, qid=1, address="to@a.example")
+        assert lanes.entering.add(recipient, "a.example", via, 0) is None
+    times = (0, 999, 1000, 9999, 10_000)
+    started = {now: [start.job.envelope.spid // 2 for start in lanes.dispatch(now)] for now in times}
+    assert started == {0: [1], 999: [], 1000: [3], 9999: [], 10_000: [2]}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqcd.deliver.lanes.lane import PROMPT_MS, TRIAL_MS, Event, Lane
+from mqcd.deliver.lanes.lane import PROMPT_MS, TRIAL_MS, Event, Lane, Standing
 from mqcd.deliver.lanes.slots import Slots, divide
 from mqcd.deliver.lanes.turns import Turns
 from tests.fakes.world import START_MS, Server, World
@@ -24,7 +24,7 @@ def lane(*, took: int | None = None) -> Lane:
 
 def opens(slots: Slots, lane: Lane) -> bool:
     """Whether a lane has one more connection; else it is held."""
-    if slots.refuses(lane, doubted=not lane.answers(0)):
+    if slots.refuses(lane, 0):
         slots.hold(lane, 0)
         return False
     slots.judge(lane, 0)
@@ -71,6 +71,40 @@ def test_who_is_in_doubt_gets_no_more_than_a_half() -> None:
     while not slots.full and opens(slots, known):
         pass
     assert known.connections == 2
+
+
+def test_new_lanes_and_slow_ones_take_turns_as_in_the_example() -> None:
+    """The example of `slots`."""
+    slots, slow, a, b, c = Slots(Turns(), 8), lane(took=5000), lane(), lane(), lane()
+
+    def state() -> tuple[list[int], int]:
+        return [each.connections for each in (slow, a, b, c)], slots.doubted
+
+    assert [opens(slots, slow) for _ in range(5)] == [True] * 4 + [False]
+    assert (opens(slots, a), opens(slots, b), opens(slots, c)) == (True, True, False)
+    assert (state(), slots.overdrawn) == (([4, 1, 1, 0], 6), 1)
+    slots.closed(slow)
+    slots.release_held()
+    assert (slow.standing, c.standing, slots.overdrawn) == (Standing.HELD, Standing.OUT, 0)
+    assert opens(slots, c)
+    assert state() == ([3, 1, 1, 1], 6)
+    a.pace.measure(50, 0)
+    a.on(Event.PASS)
+    slots.judge(a, 0)
+    assert state() == ([3, 1, 1, 1], 5)
+    assert opens(slots, a)
+    assert opens(slots, a)
+    assert state() == ([3, 3, 1, 1], 5)
+
+
+def test_a_lane_that_has_just_fallen_silent_counts_with_what_it_has() -> None:
+    slots, slow, known = Slots(Turns(), 8), lane(took=5000), lane(took=50)
+    assert all(opens(slots, each) for each in (slow, slow, slow, known, known))
+    assert slots.doubted == 3
+    assert not slots.refuses(known, 0)
+    assert slots.refuses(known, TRIAL_MS + 1)
+    slots.hold(known, TRIAL_MS + 1)
+    assert slots.doubted == 5
 
 
 def test_who_was_held_back_is_asked_again_when_there_is_room() -> None:
