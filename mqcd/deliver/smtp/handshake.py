@@ -129,7 +129,7 @@ class Handshake:
 
     def on(self, event: Event) -> None:
         """Change the state. Raises IllegalTransition."""
-        self.state = following(STATES, self.state, event, "handshake")
+        self.state = following(STATES, self.state, event, "SMTP session")
 
     def tls_started(self) -> State:
         """TLS stands: what the server offered before does not count (RFC 3207, 4.2)."""

@@ -34,7 +34,7 @@ def test_only_quit_waits_with_all_decided() -> None:
     ],
 )
 def test_a_call_out_of_order_raises(call: Callable[[SmtpClient], object]) -> None:
-    with pytest.raises(IllegalTransition):
+    with pytest.raises(IllegalTransition, match=r"^SMTP session: "):
         call(SmtpClient(Options(hello="me.example")))
 
 
