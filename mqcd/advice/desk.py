@@ -7,24 +7,30 @@
 * `cancel` takes one piece back, out of what is in effect and out of what is proposed; until its end it is
   neither proposed nor applied again.
 
-Each file is written whole and durable, or not at all; the server reads the one in effect by itself. Root
-leaves files that the owner of the directory above can read.
-Raises BadConfiguration for a file that does not read, OSError for one that cannot be written.
+Each of them reads and writes under a lock on the directory: of two at once, commands or the page, the second
+finds what the first has decided. Each file is written whole and durable, or not at all; the server reads the
+one in effect by itself. Root leaves files that the owner of the directory above can read.
+Raises BadConfiguration for a file that does not read, StoreBusy where others decide for seconds, OSError for
+one that cannot be written.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mqcd.config.advice import Advice, Shaping, Suppression, comparable, document, read_advice
-from mqcd.core.errors import MqcdError
+from mqcd.core.errors import MqcdError, StoreBusy
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
+from mqcd.disk.locks import holding
 
 PROPOSED, ACTIVE, CANCELLED = "proposed", "active", "cancelled"
 _DIRECTORY_MODE = 0o750
+_PATIENCE_S = 10.0
+"""What another decision may take: it writes and syncs up to three files."""
 
 Piece = Suppression | Shaping
 
@@ -45,11 +51,14 @@ class Applied:
 class Desk:
     """The advice files of one directory, at one moment."""
 
-    def __init__(self, directory: Path, now: int, disk: Disk | None = None) -> None:
-        """`now`: ms; what has ended by then counts for nothing."""
+    def __init__(
+        self, directory: Path, now: int, disk: Disk | None = None, patience: float = _PATIENCE_S
+    ) -> None:
+        """`now`: ms; what has ended by then counts for nothing. `patience`: s, for another's decision."""
         self._directory = directory
         self._now = now
         self._disk = disk or Disk()
+        self._patience = patience
 
     def path(self, kind: str) -> Path:
         return self._directory / f"{kind}.xml"
@@ -69,69 +78,85 @@ class Desk:
 
     def propose(self, advice: Advice) -> Advice:
         """Put down a new proposal, without what was cancelled. Returns what it holds."""
-        proposal = replace(self._without_cancelled(advice), made=self._now)
-        self._write(PROPOSED, proposal)
-        return proposal
+        if not self._directory.exists():
+            self._directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            _give(self._directory, self._directory.parent)
+        with self._alone():
+            proposal = replace(self._without_cancelled(advice), made=self._now)
+            self._write(PROPOSED, proposal)
+            return proposal
 
     def apply(self) -> Applied:
         """Put the proposal in effect. Raises NoSuchPiece where nothing was proposed."""
-        if not self.path(PROPOSED).exists():
-            raise NoSuchPiece(
-                f"nothing is proposed: {self.path(PROPOSED)} is not there; `mqcd pipeline advise` makes it"
+        with self._alone():
+            if not self.path(PROPOSED).exists():
+                raise _nothing(self.path(PROPOSED))
+            proposal = self._without_cancelled(self.read(PROPOSED))
+            active = self.read(ACTIVE)
+            proposed = {piece.id for piece in proposal.pieces()}
+            newer = active.keeping(lambda piece: piece.since > proposal.made and piece.id not in proposed)
+            merged = Advice(
+                made=self._now,
+                suppressions={**newer.suppressions, **proposal.suppressions},
+                shapings=newer.shapings + proposal.shapings,
             )
-        proposal = self._without_cancelled(self.read(PROPOSED))
-        active = self.read(ACTIVE)
-        proposed = {piece.id for piece in proposal.pieces()}
-        newer = active.keeping(lambda piece: piece.since > proposal.made and piece.id not in proposed)
-        merged = Advice(
-            made=self._now,
-            suppressions={**newer.suppressions, **proposal.suppressions},
-            shapings=newer.shapings + proposal.shapings,
-        )
-        self._write(ACTIVE, merged)
-        before = {piece.id for piece in active.pieces()}
-        after = {piece.id for piece in merged.pieces()}
-        return Applied(added=len(after - before), kept=len(after & before), dropped=len(before - after))
+            self._write(ACTIVE, merged)
+            before = {piece.id for piece in active.pieces()}
+            after = {piece.id for piece in merged.pieces()}
+            return Applied(added=len(after - before), kept=len(after & before), dropped=len(before - after))
 
     def accept(self, name: str) -> Piece:
         """Put one proposed piece in effect. Raises NoSuchPiece."""
-        proposal = self._without_cancelled(self.read(PROPOSED))
-        found = [piece for piece in proposal.pieces() if piece.id == name]
-        if not found:
-            raise NoSuchPiece(f"{name}: no proposed piece has this id; `--list` shows them")
-        self._write(ACTIVE, replace(_with(self.read(ACTIVE), found[0]), made=self._now))
-        return found[0]
+        with self._alone():
+            proposal = self._without_cancelled(self.read(PROPOSED))
+            found = [piece for piece in proposal.pieces() if piece.id == name]
+            if not found:
+                raise NoSuchPiece(f"{name}: no proposed piece has this id; `--list` shows them")
+            self._write(ACTIVE, replace(_with(self.read(ACTIVE), found[0]), made=self._now))
+            return found[0]
 
     def cancel(self, name: str) -> Piece:
         """Take a piece back. Raises NoSuchPiece."""
-        found = [piece for kind, piece in self.pieces() if piece.id == name and kind != CANCELLED]
-        if not found:
-            raise NoSuchPiece(f"{name}: no piece in effect or proposed has this id; `--list` shows them")
-        cancelled = self.read(CANCELLED)
-        piece = replace(found[0], until=max(each.until for each in found))
-        # First what keeps it from coming back: a crash in between cancels a little, and never too little.
-        self._write(CANCELLED, replace(_with(cancelled, piece), made=self._now))
-        for kind in (ACTIVE, PROPOSED):
-            if self.path(kind).exists():
-                advice = self.read(kind)
-                self._write(kind, replace(advice.keeping(lambda each: each.id != name), made=advice.made))
-        return piece
+        with self._alone():
+            found = [piece for kind, piece in self.pieces() if piece.id == name and kind != CANCELLED]
+            if not found:
+                raise NoSuchPiece(f"{name}: no piece in effect or proposed has this id; `--list` shows them")
+            cancelled = self.read(CANCELLED)
+            piece = replace(found[0], until=max(each.until for each in found))
+            # First what keeps it from coming back: a crash in between cancels a little, and never too little.
+            self._write(CANCELLED, replace(_with(cancelled, piece), made=self._now))
+            for kind in (ACTIVE, PROPOSED):
+                if self.path(kind).exists():
+                    advice = self.read(kind)
+                    self._write(kind, replace(advice.keeping(lambda each: each.id != name), made=advice.made))
+            return piece
 
     def _without_cancelled(self, advice: Advice) -> Advice:
         cancelled = {piece.id for piece in self.read(CANCELLED).pieces()}
         return advice.keeping(lambda piece: piece.id not in cancelled)
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else decides while the block lasts. Raises NoSuchPiece where there is nothing, StoreBusy."""
+        if not self._directory.exists():
+            raise _nothing(self._directory)
+        with holding(self._disk, self._directory, self._patience) as ours:
+            if not ours:
+                raise StoreBusy(f"another decision is changing the files in {self._directory}: try again")
+            yield
+
     def _write(self, kind: str, advice: Advice) -> None:
         directory, disk = self._directory, self._disk
-        if not directory.exists():
-            directory.mkdir(mode=_DIRECTORY_MODE, parents=True)
-            _give(directory, directory.parent)
         path = self.path(kind)
         temp = path.with_name(path.name + TEMP_SUFFIX)
         disk.write_temp(temp, document(advice))
         _give(temp, directory)
         disk.rename(temp, path)
         disk.sync_dir(directory)
+
+
+def _nothing(path: Path) -> NoSuchPiece:
+    return NoSuchPiece(f"nothing is proposed: {path} is not there; `mqcd pipeline advise` makes it")
 
 
 def _with(advice: Advice, piece: Piece) -> Advice:

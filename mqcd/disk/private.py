@@ -9,7 +9,6 @@ Failures: BadPrivateFile, whose text names the file.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from mqcd.core.errors import MqcdError
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
+from mqcd.disk.locks import holding
 
 MAX_OCTETS = 64 << 20
 _OTHERS = 0o007
@@ -79,7 +79,9 @@ def rewriting(path: Path, holds: str, disk: Disk, owner: tuple[int, int] | None 
 
     A file that is missing is made, for `owner` (uid, gid) if that is given. Raises OSError too.
     """
-    with _locked(path.parent, disk):
+    with holding(disk, path.parent) as ours:
+        if not ours:
+            raise BadPrivateFile(f"another command is changing a file in {path.parent}: try again")
         missing = not disk.exists(path)
         draft = Draft(None if missing else read_private(path, holds)[0])
         yield draft
@@ -107,15 +109,3 @@ def _dress(temp: Path, old: os.stat_result | None, owner: tuple[int, int] | None
         temp.chmod(old.st_mode & 0o770)
     if owner is not None and owner != ((mine := temp.stat()).st_uid, mine.st_gid):
         os.chown(temp, *owner)
-
-
-@contextmanager
-def _locked(directory: Path, disk: Disk) -> Iterator[None]:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if not disk.lock(fd, exclusive=True):
-            raise BadPrivateFile(f"another command is changing a file in {directory}: try again")
-        yield
-    finally:
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +27,7 @@ from mqcd.core.selecting.rules import SERVER, StandingRule
 from mqcd.core.units import HOUR
 from mqcd.daemon.rules.form import fields_of, parse_rule
 from mqcd.disk.durable import Disk, describe
+from mqcd.disk.locks import holding
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -180,25 +180,19 @@ class RuleBook:
         """False when another process changes it just now."""
         disk, directory = self._disk, self.path.parent
         disk.mkdir(directory)
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if not disk.lock(fd, exclusive=True):
+        with holding(disk, directory) as ours:
+            if not ours:
                 return False
-            try:
-                _, read = self._read()
-                rules = dict(read)
-                edit(rules)
-                now = self._clock.now()
-                kept = [rule for rule in rules.values() if not rule.ended(now) or rule.id in self.rules]
-                if len(kept) > MOST_RULES:
-                    raise DecodeError(f"{MOST_RULES} rules stand already: cancel some")
-                if kept != [*read.values()]:
-                    disk.replace_file(self.path, [encode(kept)])
-                    self._note(read, {rule.id: rule for rule in kept}, by)
-            finally:
-                disk.unlock(fd)
-        finally:
-            os.close(fd)
+            _, read = self._read()
+            rules = dict(read)
+            edit(rules)
+            now = self._clock.now()
+            kept = [rule for rule in rules.values() if not rule.ended(now) or rule.id in self.rules]
+            if len(kept) > MOST_RULES:
+                raise DecodeError(f"{MOST_RULES} rules stand already: cancel some")
+            if kept != [*read.values()]:
+                disk.replace_file(self.path, [encode(kept)])
+                self._note(read, {rule.id: rule for rule in kept}, by)
         return True
 
     def _note(self, before: Rules, after: Rules, by: str) -> None:

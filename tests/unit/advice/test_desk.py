@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,9 @@ from mqcd.config.advice import (
     suppression_id,
 )
 from mqcd.config.problems import BadConfiguration
+from mqcd.core.errors import StoreBusy
+from mqcd.disk.durable import Buffer, Disk
+from mqcd.disk.locks import holding
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -125,8 +130,50 @@ def test_a_proposal_that_does_not_read_changes_nothing(desk: Desk) -> None:
 def test_nothing_proposed_and_no_such_piece(desk: Desk) -> None:
     with pytest.raises(NoSuchPiece, match="nothing is proposed"):
         desk.apply()
-    with pytest.raises(NoSuchPiece, match="no piece in effect or proposed"):
-        desk.cancel("s-000000000000")
+    desk.propose(advice("a@x.org"))
+    for decide in (desk.cancel, desk.accept):
+        with pytest.raises(NoSuchPiece, match="s-000000000000"):
+            decide("s-000000000000")
+
+
+class Meanwhile(Disk):
+    """Has another take a piece back between what a decision reads and what it writes."""
+
+    def __init__(self, other: Desk) -> None:
+        self.other = other
+
+    def write_temp(self, path: Path, chunks: Iterable[Buffer], *, sync: bool = True) -> int:
+        with pytest.raises(StoreBusy):
+            self.other.cancel(suppression_id("a@x.org"))
+        return super().write_temp(path, chunks, sync=sync)
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda desk: desk.propose(advice("a@x.org")),
+        lambda desk: desk.accept(suppression_id("b@x.org")),
+        lambda desk: desk.cancel(suppression_id("b@x.org")),
+        lambda desk: desk.apply(),
+    ],
+)
+def test_two_decisions_follow_one_another(tmp_path: Path, desk: Desk, decide: Callable[[Desk], None]) -> None:
+    desk.propose(advice("a@x.org", "b@x.org"))
+    desk.accept(suppression_id("a@x.org"))
+    other = Desk(tmp_path / "advice", NOW, patience=0)
+    decide(Desk(tmp_path / "advice", NOW, Meanwhile(other)))
+    other.cancel(suppression_id("a@x.org"))
+    assert "a@x.org" not in names(desk, ACTIVE)
+
+
+def test_a_decision_waits_for_another(tmp_path: Path, desk: Desk) -> None:
+    desk.propose(advice("a@x.org"))
+    with ThreadPoolExecutor() as threads:
+        with holding(Disk(), tmp_path / "advice") as ours:
+            waits = threads.submit(desk.accept, suppression_id("a@x.org"))
+            with pytest.raises(StoreBusy):
+                Desk(tmp_path / "advice", NOW, patience=0).apply()
+        assert (ours, waits.result().id) == (True, suppression_id("a@x.org"))
 
 
 def test_the_command_lists_applies_and_cancels(tmp_path: Path) -> None:
