@@ -24,6 +24,7 @@ from mqcd.core.display import printable
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import format_time
 from mqcd.page.access.gate import caller_of
+from mqcd.page.bounds import Refused
 from mqcd.page.parts import Parts, parts_of
 from mqcd.page.ui.forms import Form, onwards, posted
 from mqcd.page.ui.queue.actions import MOST_REASON
@@ -49,12 +50,14 @@ async def _decide(request: Request) -> Response:
 
 
 def _decided(parts: Parts, form: Form) -> str:
-    """Change the files; what was done, for the log. Raises OSError, MqcdError."""
+    """Change the files; what was done, for the log. Raises Refused, OSError, MqcdError."""
     desk = Desk(parts.terms.advice, parts.clock.now())
     if name := form.get("accept"):
         return f"{desk.accept(name).id} is accepted"
     if name := form.get("dismiss"):
         return f"{desk.cancel(name).id} is cancelled"
+    if not form.get("all"):
+        raise Refused(HTTPStatus.BAD_REQUEST, "accept or dismiss a piece, or accept all of the proposal")
     done = desk.apply()
     return f"{done.added} pieces are accepted, {done.kept} stay, {done.dropped} end"
 

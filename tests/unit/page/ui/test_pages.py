@@ -200,6 +200,14 @@ async def test_advice_that_is_gone_is_said(open_site: Site) -> None:
     assert (answer.status_code, "s-2" in answer.text) == (409, True)
 
 
+@pytest.mark.parametrize("decision", [{}, {"accept": ""}, {"dismiss": " "}, {"all": ""}])
+async def test_no_decision_puts_nothing_in_effect(open_site: Site, decision: dict[str, str]) -> None:
+    directory = proposed(open_site)
+    async with open_site.client() as client:
+        answer = await client.post("/advice", data={"csrf": await csrf(client), **decision})
+    assert (answer.status_code, list(Desk(directory, 0).read("active").pieces())) == (400, [])
+
+
 async def test_readers_decide_nothing_on_advice(site: Site) -> None:
     proposed(site)
     async with site.client("reader") as client:
