@@ -177,7 +177,7 @@ class Server:
             keeping=self.keeping,
             switches=self._switches,
             local=self.doors.local,
-            feeds=None if self.doors.maildrop is None else Feeds(self.settings),
+            feeds=None if self.doors.maildrop is None else Feeds(self.settings, self._clock),
         )
 
     def _make_held(self, role: Role | None) -> HeldRequests:

@@ -11,12 +11,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from mqcd.core.errors import StoreDamaged
 from mqcd.core.ports import Clock
 from mqcd.disk.durable import describe
-from mqcd.feeds.position import Position, Positions
+from mqcd.feeds.position import SIGN_MS, Position, Positions
 from mqcd.feeds.reader import Chooses, Portion, Reader
 from mqcd.feeds.sink import NotTaken, Sink
 
@@ -61,20 +63,24 @@ class Feed:
         self._positions = positions
         self._clock = clock
         self._chance = chance
+        self._position: Position | None = None
+        """The newest, whether it is saved or not; None until it is known."""
+        self._saved = 0
 
     async def run(self) -> None:
         """Send what there is and what comes."""
         try:
             while True:
                 try:
-                    position = await asyncio.to_thread(self._begin)
-                    await self._go_on(position)
+                    await self._go_on()
                 except (OSError, StoreDamaged) as error:
-                    why = describe(error) if isinstance(error, OSError) else error
+                    why = describe(error) if isinstance(error, OSError) else str(error)
                     log.error("feed %s: %s; it is tried again", self._terms.name, why)
-                except Exception:
+                except Exception as error:
                     # A fault in one feed must not end the others.
                     log.exception("feed %s failed; it is tried again", self._terms.name)
+                    why = f"{type(error).__name__}: {error}"
+                await self._note(why)
                 await self._clock.sleep(_AGAIN_MS)
         finally:
             await self._sink.close()
@@ -83,24 +89,39 @@ class Feed:
         position = self._positions.load(self._terms.name)
         if position is None:
             position = Position() if self._terms.from_start else self._reader.newest()
-            self._positions.save(self._terms.name, position)
         return position
 
-    async def _go_on(self, position: Position) -> None:
+    async def _save(self, position: Position) -> None:
+        """Durable on return. Raises OSError; then `_go_on` saves it before anything more is sent."""
+        self._position = position
+        await asyncio.to_thread(self._positions.save, self._terms.name, position)
+        self._saved = self._clock.monotonic()
+
+    async def _note(self, why: str) -> None:
+        """Why it does not go on. A disk that does not take that shows by the age of what it has."""
+        if (position := self._position) is not None:
+            with suppress(OSError):
+                await self._save(replace(position, error=why, since=position.since or self._clock.now()))
+
+    async def _go_on(self) -> NoReturn:
         terms = self._terms
+        position = self._position
+        if position is None:
+            position = await asyncio.to_thread(self._begin)
+        await self._save(position)
         while True:
             portion = await asyncio.to_thread(
                 self._reader.read, position, terms.chooses, terms.most, MOST_OCTETS
             )
             if portion is None:
+                if position.since or self._clock.monotonic() - self._saved >= SIGN_MS:
+                    position = replace(position, error="", since=0)
+                    await self._save(position)
                 await self._clock.sleep(LOOK_MS)
                 continue
             self._warn(portion, position)
-            if portion.lines:
-                position = await self._send(portion, position)
-            else:
-                position = portion.after
-            await asyncio.to_thread(self._positions.save, terms.name, position)
+            position = await self._send(portion, position) if portion.lines else portion.after
+            await self._save(position)
 
     def _warn(self, portion: Portion, position: Position) -> None:
         if portion.damaged:
@@ -110,7 +131,7 @@ class Feed:
             log.error(text, self._terms.name)
 
     async def _send(self, portion: Portion, position: Position) -> Position:
-        """Hand a portion over, however long that takes. Raises OSError."""
+        """Hand a portion over, however long that takes; gives the position behind it. Raises OSError."""
         wait = FIRST_WAIT_MS
         since = position.since
         after = portion.after
@@ -127,11 +148,10 @@ class Feed:
                 position, after = await asyncio.to_thread(
                     lambda *both: tuple(map(self._reader.marked, both)), position, after
                 )
-                failed = replace(position, error=text, since=since)
-                await asyncio.to_thread(self._positions.save, self._terms.name, failed)
+                await self._save(replace(position, error=text, since=since))
                 await self._clock.sleep(max(int(wait * (1 - self._chance() / 4)), error.wait_ms))
                 wait = min(wait * 2, LONGEST_WAIT_MS)
             else:
                 if since:
-                    log.warning("feed %s: the receiver takes events again", self._terms.name)
+                    log.warning("feed %s: its events are taken again", self._terms.name)
                 return replace(after, error="", since=0)

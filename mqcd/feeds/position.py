@@ -1,19 +1,23 @@
 """How far a feed has come in the event log: of each shard a file and lines of it. One small file a feed.
 
-The file is replaced whole, and synced, after each portion that its receiver has taken. A kill before that
-sends the portion again.
+The file is replaced whole, and synced, after each portion that its receiver has taken, and once a minute. A
+kill before that sends the portion again. It is also the sign of a feed's life: what keeps it from being
+written, a full disk or the end of the process, shows by its age.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mqcd.core.errors import StoreDamaged
 from mqcd.disk.durable import Disk
 
+SIGN_MS = 60_000
+"""How often a feed saves its position at least, whether it is another or not."""
+_SILENT_MS = 5 * SIGN_MS
 Shard = tuple[str, int]
 """Node and number: the writer of a series of files."""
 
@@ -63,6 +67,20 @@ class Positions:
         except (ValueError, KeyError, TypeError) as error:
             text = f"{path} is damaged ({error}): remove it, and the feed begins with the newest events"
             raise StoreDamaged(text) from error
+
+    def seen(self, name: str, now: int) -> Position | None:
+        """The same, as others see it: one that is damaged, or was last saved long ago, is that of a feed that
+        fails. Raises OSError."""
+        file = self._disk.measure(self._path(name))
+        try:
+            found, why = self.load(name), ""
+        except StoreDamaged as error:
+            found, why = Position(), str(error)
+        if found is None or file is None:
+            return None
+        if not found.since and now - file.modified > _SILENT_MS:
+            why = why or f"{self._path(name)} was last written then: no server runs, or its log says why"
+        return replace(found, error=why, since=file.modified) if why else found
 
     def save(self, name: str, position: Position) -> None:
         """Durable on return. Raises OSError."""

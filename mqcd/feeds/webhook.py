@@ -67,7 +67,7 @@ class Webhook:
             ) as reply:
                 # Its body is of no interest, however long it is.
                 code, after = reply.status_code, reply.headers.get("Retry-After", "")
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NotTaken(f"{type(error).__name__}: {error}".rstrip(": ")) from error
         if not 200 <= code < 300:
             raise NotTaken(f"HTTP status {code}", self._wait(after))

@@ -27,11 +27,13 @@ def ls(place: Place, as_json: bool) -> int:
     settings = place.load().settings
     positions = Positions(Disk(), settings.ops.feeds.rootpath)
     for name in names_of(settings):
-        found = positions.load(name) or Position()
+        there = positions.seen(name, SystemClock().now())
+        found = there or Position()
         since = format_time(found.since) if found.since else None
         row = {"feed": name, "sent": found.sent, "gaps": found.gaps, "failing_since": since}
         row["error"] = found.error or None
-        state = f"fails since {since}: {found.error}" if since else "good"
+        well = "good" if there else "has not begun"
+        state = f"fails since {since}: {found.error}" if since else well
         gaps = f", {found.gaps} gaps (event files were removed before they were sent)" if found.gaps else ""
         show(row, f"{name}: {found.sent} events sent{gaps}; {state}", as_json)
     return 0

@@ -8,6 +8,7 @@ import dataclasses
 import ipaddress
 import re
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from mqcd.config.kinds.fields import BadValue, Kind, Listed
 from mqcd.config.kinds.values import HostPattern, HostPort, Network, Secret, Source
@@ -49,6 +50,21 @@ class Pattern(Kind[str]):
     def parse(self, text: str) -> str:
         # They go into headers and commands; \s and its kind match ASCII controls only.
         if re.fullmatch(self.form, text) is None or not text.isprintable():
+            raise self.refuse(text)
+        return text
+
+
+@dataclasses.dataclass(frozen=True)
+class Url(Pattern):
+    """One whose host and port can be asked."""
+
+    def parse(self, text: str) -> str:
+        super().parse(text)
+        try:
+            sound = bool((parts := urlsplit(text)).hostname) and parts.port != 0
+        except ValueError:
+            sound = False
+        if not sound:
             raise self.refuse(text)
         return text
 
@@ -102,7 +118,7 @@ PYTHON_CLASS = Pattern(
     r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)?",
     "module:Class, a class as Python imports it",
 )
-URL = Pattern(
+URL = Url(
     "URL",
     r"https?://[^\s|<>\"@]+",
     "a URL such as https://host.example/path, without a user or password in it",

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 
 from mqcd.config.settings import Settings
-from mqcd.core.errors import StoreDamaged
+from mqcd.core.ports import Clock
 from mqcd.daemon.feeds.terms import names_of
 from mqcd.disk.durable import Disk
-from mqcd.feeds.position import Positions
+from mqcd.feeds.position import Position, Positions
 from mqcd.ops.metrics.metrics import FeedFigures
 
 
 class Feeds:
     """The ones of the settings at a start."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._names = names_of(settings)
         self._positions = Positions(Disk(), settings.ops.feeds.rootpath)
+        self._clock = clock
+        self._begun = clock.now()
 
     def figures(self) -> Mapping[str, FeedFigures]:
-        """By name; a feed whose file cannot be read is left out: its own process logs why."""
-        found = {}
-        for name in self._names:
-            with suppress(OSError, StoreDamaged):
-                if (at := self._positions.load(name)) is not None:
-                    found[name] = FeedFigures(events=at.sent, gaps=at.gaps, failing_since=at.since)
-        return found
+        """By name; a feed whose file is not there, or cannot be read, fails since the start."""
+        return {name: self._figures(name) for name in self._names}
+
+    def _figures(self, name: str) -> FeedFigures:
+        try:
+            at = self._positions.seen(name, self._clock.now())
+        except OSError:
+            # The process of the feeds logs why.
+            at = None
+        at = at or Position(since=self._begun)
+        return FeedFigures(events=at.sent, gaps=at.gaps, failing_since=at.since)

@@ -108,9 +108,7 @@ CATALOGUE = (
     _counter(
         "mqcd_feed_gaps_total", "How often event files were removed before a feed had sent them.", "feed"
     ),
-    _gauge(
-        "mqcd_feed_failing_seconds", MAX, "For how long a feed's events are not taken; 0 = they are.", "feed"
-    ),
+    _gauge("mqcd_feed_failing_seconds", MAX, "For how long a feed has failed; 0 = it does not.", "feed"),
     _gauge("mqcd_rules", SAME, "Standing rules by what they do.", "action"),
     _histogram("mqcd_commit_seconds", "Time from the beginning of a group commit to its sync."),
     _histogram("mqcd_commit_group_size", "Frames made durable by one sync."),

@@ -61,7 +61,7 @@ class FeedFigures:
     events: int
     gaps: int
     failing_since: int
-    """When its receiver began to refuse, ms; 0 = it does not."""
+    """When it began to fail, ms; 0 = it does not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -78,13 +78,20 @@ class Bench:
     def positions(self) -> Positions:
         return Positions(Disk(), self.root / "feeds")
 
-    def feed(self, *, from_start: bool = True, verbs: Sequence[str] = (), disk: Disk | None = None) -> Feed:
+    def feed(
+        self,
+        *,
+        from_start: bool = True,
+        verbs: Sequence[str] = (),
+        disk: Disk | None = None,
+        reading: Disk | None = None,
+    ) -> Feed:
         """A new one over what there is, as after a start."""
         from mqcd.core.events import Verb
 
         wants = chooser([Verb(verb) for verb in verbs], ())
         terms = Terms(name="crm", most=self.most, chooses=wants, from_start=from_start)
-        reader = Reader(Disk(), self.events)
+        reader = Reader(reading or Disk(), self.events)
         positions = Positions(disk or Disk(), self.root / "feeds")
         return Feed(terms, self.taken, reader, positions, self.clock, chance=lambda: 0.0)
 

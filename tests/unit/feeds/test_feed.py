@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from mqcd.disk.durable import Buffer, Disk
-from mqcd.feeds.feed import FIRST_WAIT_MS, LONGEST_WAIT_MS, Feed
+from mqcd.feeds.feed import FIRST_WAIT_MS, LONGEST_WAIT_MS, LOOK_MS, Feed
+from mqcd.feeds.position import SIGN_MS
 from tests.unit.feeds.support import Bench, event, write
 
 
@@ -193,11 +196,78 @@ async def test_a_damaged_position_stops_only_its_feed(bench: Bench, caplog: pyte
         await bench.until(lambda: "crm.json is damaged" in caplog.text)
 
 
+class Failing(Disk):
+    """Cannot read event files, or has no room for positions."""
+
+    def __init__(self) -> None:
+        self.unreadable = self.full = False
+        self.saves = 0
+
+    def open(self, path: Path, flags: int) -> int:
+        if self.unreadable and path.suffix == ".gz":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return super().open(path, flags)
+
+    def replace_file(self, path: Path, chunks: Iterable[Buffer]) -> int:
+        self.saves += 1
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return super().replace_file(path, chunks)
+
+
+async def test_a_file_that_cannot_be_read_is_a_failure(bench: Bench) -> None:
+    write(bench.events, 1_000_000_001, [event(1)])
+    disk = Failing()
+    disk.unreadable = True
+    async with running(bench.feed(reading=disk)):
+        await bench.until(lambda: (now := bench.positions.load("crm")) is not None and now.since > 0)
+        found = bench.positions.load("crm")
+        assert found is not None
+        assert os.strerror(errno.EIO) in found.error
+        disk.unreadable = False
+        await bench.until(lambda: (now := bench.positions.load("crm")) is not None and now.sent == 1)
+    found = bench.positions.load("crm")
+    assert found is not None
+    assert (bench.taken.ids, found.error, found.since) == (ids([1]), "", 0)
+
+
+async def test_a_full_disk_repeats_nothing_and_is_seen(bench: Bench) -> None:
+    disk = Failing()
+    async with running(bench.feed(disk=disk)):
+        await bench.until(lambda: bench.positions.load("crm") is not None)
+        disk.full = True
+        write(bench.events, 1_000_000_001, [event(1)])
+        await bench.until(lambda: bool(bench.taken.ids))
+        before = disk.saves
+        await bench.until(lambda: disk.saves > before + 3, 10 * LOOK_MS)
+        assert bench.taken.ids == ids([1])
+        measure = Disk().measure(bench.root / "feeds" / "crm.json")
+        assert measure is not None
+        seen = bench.positions.seen("crm", measure.modified + 6 * SIGN_MS)
+        assert seen is not None
+        assert (seen.since, "crm.json" in seen.error) == (measure.modified, True)
+        disk.full = False
+        await bench.until(lambda: (now := bench.positions.load("crm")) is not None and now.sent == 1)
+        write(bench.events, 1_000_000_002, [event(2)])
+        await bench.until(lambda: (now := bench.positions.load("crm")) is not None and now.sent == 2)
+    found = bench.positions.load("crm")
+    assert found is not None
+    assert (bench.taken.ids, found.since) == (ids([1, 2]), 0)
+
+
+async def test_a_feed_with_nothing_to_send_gives_signs(bench: Bench) -> None:
+    disk, begun = Failing(), bench.clock.now()
+    async with running(bench.feed(disk=disk)):
+        await bench.until(lambda: disk.saves == 3)
+    assert bench.clock.now() - begun >= 2 * SIGN_MS
+
+
 async def test_a_fault_is_logged_and_ends_no_feed(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     write(bench.events, 1_000_000_001, [event(1)])
     bench.taken.broken = True
     async with running(bench.feed()):
         await bench.until(lambda: "feed crm failed; it is tried again" in caplog.text)
         assert "KeyError: 'made to fail'" in caplog.text
+        await bench.until(lambda: (now := bench.positions.load("crm")) is not None and now.since > 0, 0)
         bench.taken.broken = False
         await bench.until(lambda: bench.taken.ids == ids([1]), LONGEST_WAIT_MS)

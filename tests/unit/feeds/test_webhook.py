@@ -85,6 +85,14 @@ async def test_a_connection_that_fails_takes_nothing() -> None:
     await hook.close()
 
 
+async def test_a_url_that_cannot_be_asked_takes_nothing() -> None:
+    client = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(200)))
+    hook = Webhook(WebhookSettings(name="crm", url="https://[::1/in"), FakeClock(), Disk(), client)
+    with pytest.raises(NotTaken, match="InvalidURL"):
+        await hook.send(LINES)
+    await hook.close()
+
+
 async def test_no_secret_no_request(tmp_path: Path) -> None:
     hook = webhook(lambda _: httpx.Response(200), tmp_path / "missing")
     with pytest.raises(NotTaken, match="the secret cannot be read"):

@@ -33,7 +33,9 @@ def test_each_feed_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     }  # fmt: skip
     assert (traces["feed"], traces["sent"], traces["error"]) == ("traces", 0, None)
     assert run(tmp_path, "feed", "ls") == 0
-    assert "fails since 2027-01-15T08:00:00.000Z: HTTP status 500" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "fails since 2027-01-15T08:00:00.000Z: HTTP status 500" in shown
+    assert "traces: 0 events sent; has not begun" in shown
 
 
 @pytest.mark.parametrize(("name", "text"), [("crm", "ConnectError"), ("x", "no webhook x")])
