@@ -97,7 +97,7 @@ def check_letter(letter: Letter) -> None:
         raise BadLetter("a parameter of the envelope is more than one word")
     if not letter.recipients or not all(letter.recipients):
         raise BadLetter("an empty recipient")
-    if sum(map(len, letter.recipients)) > MAX_RECIPIENTS:
+    if sum(len(each.encode()) for each in letter.recipients) > MAX_RECIPIENTS:
         raise BadLetter("too many recipients for one message: send it in parts")
 
 

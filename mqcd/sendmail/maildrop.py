@@ -87,6 +87,9 @@ def drop(directory: Path, letter: Letter, now: int, disk: Disk | None = None) ->
     """
     if len(letter.content) > MOST:
         raise OSError(errno.EFBIG, f"takes messages of at most {MOST} octets", str(directory))
+    octets = encode(letter)
+    if len(octets) - len(letter.content) > MAX_ENVELOPE:
+        raise OSError(errno.EFBIG, f"takes envelopes of at most {MAX_ENVELOPE} octets", str(directory))
     disk = disk or Disk()
     unique = os.urandom(8).hex()
     temp = directory / f"{TEMP}{unique}"
@@ -94,7 +97,7 @@ def drop(directory: Path, letter: Letter, now: int, disk: Disk | None = None) ->
     fd = disk.create(temp)
     try:
         os.fchmod(fd, _FILE_MODE)
-        disk.pwritev(fd, [encode(letter)], 0)
+        disk.pwritev(fd, [octets], 0)
         disk.datasync(fd)
         disk.rename(temp, target)
         disk.sync_appended(fd)

@@ -10,9 +10,11 @@ taken, try again; 77 no right to send as this sender.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,9 @@ OK, USAGE, DATA_ERROR, NO_USER, UNAVAILABLE, TRY_AGAIN, NO_PERMISSION = 0, 64, 6
 SOCKET, MAILDROP = "submit.sock", "maildrop"
 _CODES = (("5.7.", NO_PERMISSION), ("5.1.", NO_USER), ("5.3.4", DATA_ERROR), ("5.6.", DATA_ERROR))
 """Exit codes by the beginning of the enhanced status code (RFC 3463)."""
+
+_AT_ONCE = 1 << 16
+"""Octets that -bs passes on at once."""
 
 Commands = Callable[[list[str]], int]
 """Runs a line of mqcd's own commands; gives the exit code."""
@@ -99,12 +104,9 @@ def _send(asked: Asked) -> int:
 def _hand_over(directory: Path, letter: Letter, user: str, *, verbose: bool) -> int:
     from mqcd.sendmail.exchange import Busy, Refused, submit
 
-    def show(line: str) -> None:
-        print(line, flush=True)
-
     try:
         with connect(directory / SOCKET) as connection:
-            taken = submit(connection, letter, user, show if verbose else None)
+            taken = submit(connection, letter, user, _show if verbose else None)
     except Refused as error:
         return _fail(_code(error.answer.text), str(error))
     except (Busy, OSError) as error:
@@ -112,6 +114,15 @@ def _hand_over(directory: Path, letter: Letter, user: str, *, verbose: bool) -> 
     for recipient, answer in taken.refused:
         _fail(0, f"{recipient}: {answer}")
     return _code(taken.refused[0][1].text) if taken.refused else OK
+
+
+def _show(line: str) -> None:
+    """Print a line of the dialogue. An output that takes none is not the connection, which goes on."""
+    try:
+        print(line, flush=True)
+    except (OSError, ValueError):
+        # Also for what is left in it, which would be the exit code.
+        sys.stdout = io.StringIO()
 
 
 def _leave(directory: Path, letter: Letter, why: Exception) -> int:
@@ -155,36 +166,51 @@ def connect(path: Path) -> socket.socket:
 
 def _speak(directory: Path) -> int:
     """-bs: the socket's SMTP on standard input and output."""
-    import selectors
-    import socket
-
     try:
         connection = connect(directory / SOCKET)
     except OSError as error:
-        print("421 4.3.2 No mail server is running, try again later", end="\r\n", flush=True)
+        _show("421 4.3.2 No mail server is running, try again later\r")
         return _fail(TRY_AGAIN, f"{error.filename}: {error.strerror}")
-    with connection, selectors.DefaultSelector() as selector:
+    try:
+        with connection:
+            _relay(connection, sys.stdin.fileno(), sys.stdout.fileno())
+    except OSError as error:
+        return _fail(TRY_AGAIN, f"the dialogue broke off: {error.strerror or error}")
+    return OK
+
+
+def _relay(connection: socket.socket, source: int, target: int) -> None:
+    """Pass octets both ways until the server closes. Replies are read while commands wait to be sent: the
+    server may wait, too. Raises OSError."""
+    import selectors
+    import socket
+
+    connection.setblocking(False)
+    waiting = b""
+    # Unlike epoll, poll takes regular files.
+    with selectors.PollSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
-        # A file is always ready, and epoll does not take one.
-        inputs = sys.stdin.buffer.raw if hasattr(sys.stdin.buffer, "raw") else sys.stdin.buffer
-        try:
-            selector.register(inputs, selectors.EVENT_READ)
-        except PermissionError:
-            connection.sendall(inputs.read())
-            connection.shutdown(socket.SHUT_WR)
+        selector.register(source, selectors.EVENT_READ)
         while True:
-            for key, _ in selector.select():
-                if key.fileobj is connection:
-                    octets = connection.recv(65536)
+            for key, events in selector.select():
+                if key.fileobj is not connection:
+                    selector.unregister(source)
+                    if waiting := os.read(source, _AT_ONCE):
+                        selector.modify(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+                    else:
+                        connection.shutdown(socket.SHUT_WR)
+                    continue
+                if events & selectors.EVENT_READ:
+                    octets = connection.recv(_AT_ONCE)
                     if not octets:
-                        return OK
-                    sys.stdout.buffer.write(octets)
-                    sys.stdout.buffer.flush()
-                elif octets := os.read(key.fd, 65536):
-                    connection.sendall(octets)
-                else:
-                    selector.unregister(inputs)
-                    connection.shutdown(socket.SHUT_WR)
+                        return
+                    while octets:
+                        octets = octets[os.write(target, octets) :]
+                if events & selectors.EVENT_WRITE:
+                    waiting = waiting[connection.send(waiting) :]
+                    if not waiting:
+                        selector.modify(connection, selectors.EVENT_READ)
+                        selector.register(source, selectors.EVENT_READ)
 
 
 def _code(text: str) -> int:
@@ -192,5 +218,6 @@ def _code(text: str) -> int:
 
 
 def _fail(code: int, text: str) -> int:
-    print(f"sendmail: {text}", file=sys.stderr)
+    with suppress(OSError):
+        print(f"sendmail: {text}", file=sys.stderr)
     return code

@@ -133,6 +133,7 @@ def test_from_is_added(author: str, sender: str, line: str) -> None:
         {"sender": "a\x00@x"},
         {"envelope_id": "a\n"},
         {"recipients": ["a" * 1000 + str(number) for number in range(MAX_RECIPIENTS // 1000 + 1)]},
+        {"recipients": ["ä" * 1000 + str(number) for number in range(MAX_RECIPIENTS // 2000 + 1)]},
         {"recipients": ["\udcff@x"]},
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import stat
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from mqcd.core.errors import DecodeError
 from mqcd.disk.durable import Buffer, Disk
-from mqcd.sendmail.letter import MOST, Letter
+from mqcd.sendmail.letter import MAX_RECIPIENTS, MOST, Letter
 from mqcd.sendmail.maildrop import decode, drop, encode
 
 LETTER = Letter(
@@ -116,3 +117,11 @@ def test_what_the_server_would_not_read_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=str(MOST)):
         drop(tmp_path, replace(LETTER, content=bytes(MOST + 1)), 1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_envelope_that_cannot_be_read_is_not_written(tmp_path: Path) -> None:
+    held = replace(LETTER, recipients=("ä" * 512,) * (MAX_RECIPIENTS // 1024))
+    assert decode(drop(tmp_path, held, 1).read_bytes()) == held
+    with pytest.raises(OSError, match="envelopes of at most") as caught:
+        drop(tmp_path, replace(LETTER, recipients=("b",) * MAX_RECIPIENTS), 1)
+    assert (caught.value.errno, len(list(tmp_path.iterdir()))) == (errno.EFBIG, 1)

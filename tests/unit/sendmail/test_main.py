@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ class Scripted:
 
     def serve(self, listening: socket.socket) -> None:
         connection, _ = listening.accept()
-        with connection, connection.makefile("rwb") as stream:
+        with suppress(ConnectionError), connection, connection.makefile("rwb") as stream:
             in_content = False
 
             def say(key: str) -> bool:
@@ -196,6 +197,55 @@ def test_the_dialogue_is_shown(
     with server(tmp_path, {}):
         assert send("-v", "b@x") == 0
     assert ">>> RCPT TO:<b@x>" in capsys.readouterr().out.splitlines()
+
+
+class Full(io.StringIO):
+    """An output on a disk without room."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_dialogue_that_cannot_be_shown_sends_nothing_twice(
+    tmp_path: Path, send: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(tmp_path, {}) as heard:
+        monkeypatch.setattr(sys, "stdout", Full())
+        assert send("-v", "b@x") == 0
+    assert heard.heard[-1] == "."
+    assert dropped(tmp_path) == []
+
+
+def speak(directory: Path, monkeypatch: pytest.MonkeyPatch, commands: str, target: Path) -> int:
+    """-bs with files for its input and output."""
+    source = directory / "commands"
+    source.write_text(commands)
+    with source.open() as given, target.open("w") as shown:
+        monkeypatch.setattr(sys, "stdin", given)
+        monkeypatch.setattr(sys, "stdout", shown)
+        return run(["--var", str(directory), "-bs"], len)
+
+
+def test_replies_are_read_while_commands_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(tmp_path, {}) as heard:
+        assert speak(tmp_path, monkeypatch, "NOOP\r\n" * 60_000, tmp_path / "replies") == 0
+    assert len(heard.heard) == 60_000
+    assert (tmp_path / "replies").read_text().count("250 ") == 60_000
+
+
+@pytest.mark.parametrize(
+    ("answers", "target"), [({"NOOP": ""}, "replies"), ({}, "/dev/full")], ids=["connection", "output"]
+)
+def test_a_dialogue_that_breaks_is_to_be_tried_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answers: dict[str, str],
+    target: str,
+) -> None:
+    with server(tmp_path, answers):
+        assert speak(tmp_path, monkeypatch, "NOOP\r\n" * 60_000, tmp_path / target) == 75
+    assert capsys.readouterr().err.startswith("sendmail: ")
 
 
 def test_little_is_loaded() -> None:
