@@ -87,11 +87,12 @@ class LossyEvents(NullObserver):
         if self._may_come(Verb.REFUSED):
             reply, names = refusal.reply, self._names
             sender, recipient, text = refusal.sender, refusal.recipient, reply.text
-            user = refusal.user
+            user, command = refusal.user, refusal.command
             if names is not None:
                 text = names.text(text, sender, recipient)
                 sender, recipient = names.address(sender), names.address(recipient)
-                user = names.address(user)
+                # A client whose DATA was refused may send its message all the same, as commands.
+                user, command = names.address(user), names.address(command)
             fields: dict[str, Value] = {
                 "reason": refusal.reason,
                 "listener": refusal.listener,
@@ -105,7 +106,7 @@ class LossyEvents(NullObserver):
                 "class": class_of(reply.code, reply.status),
                 "reply": text,
                 "session": refusal.session,
-                "command": refusal.command,
+                "command": command,
             }
             self._add(Verb.REFUSED, at, fields)
 

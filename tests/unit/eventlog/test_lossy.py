@@ -167,8 +167,10 @@ async def test_what_they_say(tmp_path: Path) -> None:
 async def test_with_a_key_nobody_is_named(tmp_path: Path) -> None:
     key = b"0123456789abcdef"
     async with running(tmp_path, key) as bench:
-        bench.log.refused(0, REFUSAL)
+        bench.log.refused(0, replace(REFUSAL, command="From:alice@Exämple...."))
     [event] = events(tmp_path)
+    assert "alice" not in str(event)
+    assert len(event["command"]) == 32
     bob, ann = (Pseudonyms(key).address(each) for each in (REFUSAL.recipient, REFUSAL.sender))
     assert event["user"] == ann
     assert (event["sender"], event["recipient"], event["reply"]) == (ann, bob, f"Not <{bob}>")
