@@ -25,8 +25,10 @@ class KnownHosts:
         match = _FIELD.fullmatch(field)
         if match is None:
             return False
-        host = match[1] or match[2]
-        return _comparable(host) in self._names or _is_address(host)
+        if match[1]:
+            # RFC 3986, 3.2.2: nothing else stands in brackets.
+            return ":" in match[1] and _is_address(match[1])
+        return _comparable(match[2]) in self._names or _is_address(match[2])
 
 
 def _comparable(name: str) -> str:

@@ -114,10 +114,18 @@ def _refuse_secrets(scope: Scope) -> None:
 def _refuse_strangers(request: Request) -> None:
     """What other sites' pages ask for. Raises Refused."""
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+    if origin is not None and _host_of(origin) != request.headers.get("host", "").lower():
         raise Refused(403, "the request comes from another site's page")
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         raise Refused(403, "the request comes from another site's page")
+
+
+def _host_of(origin: str) -> str | None:
+    """None: it is no URL."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 async def _check_csrf(request: Request, expected: str) -> Receive:

@@ -429,6 +429,21 @@ def test_any_octets_are_a_request_or_none(octets: bytes) -> None:
     parse_request(b"GET / HTTP/1.1\r\nHost: " + octets + b"\r\n\r\n")
 
 
+@pytest.mark.parametrize(
+    ("host", "admitted"),
+    [
+        ("[::1]:80", True),
+        ("127.0.0.1", True),
+        ("LOCALHOST.", True),
+        ("[localhost]", False),
+        ("[127.0.0.1]", False),
+        ("[mx.example]", False),
+    ],
+)
+def test_brackets_are_around_ipv6_alone(host: str, admitted: bool) -> None:
+    assert KnownHosts(["mx.example"]).admits(host) is admitted
+
+
 @given(st.text(max_size=60))
 def test_any_host_is_admitted_or_not(host: str) -> None:
     assert KnownHosts(["mx.example"]).admits(host) in (True, False)

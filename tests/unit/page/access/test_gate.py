@@ -183,9 +183,15 @@ async def test_a_change_needs_the_sessions_csrf_token(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [ELSEWHERE, {"Origin": "null"}, {"Origin": f"http://{NAME}.evil.test"}, {"Sec-Fetch-Site": "cross-site"},
-     {"Sec-Fetch-Site": "same-site"}],
-)  # fmt: skip
+    [
+        ELSEWHERE,
+        {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Origin": f"http://{NAME}.evil.test"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
 async def test_another_sites_page_changes_nothing(
     site: Site, open_site: Site, headers: dict[str, str]
 ) -> None:
