@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mqcd.page.client import ServerDown
+from mqcd.page.client import Crowded, ServerDown
 from mqcd.page.terms import Hosts
 
 API = "/v1/"
@@ -29,6 +29,8 @@ BODY_S = 60.0
 LEAST_RATE = 16_384
 """Octets a second, which a large body has time for besides."""
 SEND_S = 30.0
+AGAIN_S = 60
+"""When a request may be sent again for which there is no room."""
 
 POLICY = "; ".join(
     (
@@ -116,6 +118,8 @@ class Bounds:
             response = refusal(scope["path"], status, str(error))
             if isinstance(error, Refused) and error.allow:
                 response.headers["Allow"] = error.allow
+            if isinstance(error, Crowded):
+                response.headers["Retry-After"] = str(AGAIN_S)
             await response(scope, receive, answer)
 
     def _check(self, scope: Scope) -> None:

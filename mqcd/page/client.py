@@ -30,6 +30,8 @@ ACT_S = 600.0
 QUICK, SEARCHES, UPLOADS, MAIL = 4, 3, 2, 2
 """Questions of each kind under way; others of the kind wait. Of the connections of the control socket
 (`AT_ONCE` of `net.control.socket_file`) some are left for commands."""
+UPLOAD_WAIT_S = 30.0
+"""How long an upload waits for its turn: those before it come as slowly as their clients send them."""
 _PIECE = 1 << 16
 MOST_OCTETS = 16 << 20
 """The most octets of an answer that is held whole."""
@@ -39,6 +41,10 @@ AUTHOR = "X-Mqcd-Author"
 
 class ServerDown(MqcdError):
     """The server does not run, or does not answer. Try again when it is back."""
+
+
+class Crowded(ServerDown):
+    """Too much of the kind is under way. Try again later."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,11 +136,11 @@ class Client(Protocol):
 class ControlClient:
     """By a path in the file system."""
 
-    def __init__(self, path: Path, *, ask_s: float = ASK_S) -> None:
+    def __init__(self, path: Path, *, ask_s: float = ASK_S, wait_s: float = UPLOAD_WAIT_S) -> None:
         self._path = path
         self._quick, self._searches = asyncio.Semaphore(QUICK), asyncio.Semaphore(SEARCHES)
         self._uploads, self._mail = asyncio.Semaphore(UPLOADS), asyncio.Semaphore(MAIL)
-        self._ask_s = ask_s
+        self._ask_s, self._wait_s = ask_s, wait_s
 
     async def ask(self, question: Question) -> Answer:
         """See `Client`. An answer of more than MOST_OCTETS counts as none."""
@@ -164,10 +170,22 @@ class ControlClient:
         if question.live:
             return nullcontext()
         if question.upload is not None:
-            return self._uploads
+            return self._upload()
         if question.mail:
             return self._mail
         return self._searches if question.searches else self._quick
+
+    @asynccontextmanager
+    async def _upload(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._uploads.acquire()
+        except TimeoutError:
+            raise Crowded(f"{UPLOADS} large requests are under way already; try again later") from None
+        try:
+            yield
+        finally:
+            self._uploads.release()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from mqcd.page.bounds import MAX_BODY
+import httpx
+
+from mqcd.page.bounds import MAX_BODY, Bounds
+from mqcd.page.client import Crowded
 from tests.fakes.control import refusal
-from tests.unit.page.support import Site
+from tests.unit.page.support import NAME, OneHost, Site
 
 
 async def test_another_hosts_name_is_refused(site: Site) -> None:
@@ -53,6 +56,20 @@ async def test_a_server_that_is_down_is_shown(open_site: Site) -> None:
     assert (page.status_code, call.status_code) == (503, 503)
     assert "no server runs at /run/control.sock" in page.text
     assert call.json()["detail"] == "no server runs at /run/control.sock"
+
+
+async def test_no_room_is_said_with_a_time() -> None:
+    async def full(*_: object) -> None:
+        raise Crowded("no room")
+
+    transport = httpx.ASGITransport(Bounds(full, hosts=OneHost()))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{NAME}") as client:
+        answer = await client.post("/v1/messages")
+    assert (answer.status_code, answer.headers["retry-after"], answer.json()["detail"]) == (
+        503,
+        "60",
+        "no room",
+    )
 
 
 async def test_a_reason_is_escaped(open_site: Site) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.page.client import QUICK, UPLOADS, ControlClient, Question, ServerDown
+from mqcd.page.client import QUICK, UPLOADS, ControlClient, Crowded, Question, ServerDown
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -156,6 +156,31 @@ async def test_slow_uploads_keep_nobody_from_asking(tmp_path: Path) -> None:
         assert (await client.ask(Question(path="/", searches=True))).good
         end.set()
         assert all(each.good for each in await asyncio.gather(*under_way))
+
+
+async def test_an_upload_does_not_wait_for_ever(tmp_path: Path) -> None:
+    path, end = tmp_path / "s", asyncio.Event()
+
+    async def upload() -> AsyncIterator[bytes]:
+        await end.wait()
+        yield b"x"
+
+    def large() -> Question:
+        return Question(method="POST", path="/", upload=upload(), length=1)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.write(OK + b'{"a":1}')
+
+    async with server(path, talk):
+        client = ControlClient(path, wait_s=0.01)
+        under_way = [asyncio.ensure_future(client.ask(large())) for _ in range(UPLOADS)]
+        await asyncio.sleep(0)
+        with pytest.raises(Crowded):
+            await client.ask(large())
+        end.set()
+        assert all(each.good for each in await asyncio.gather(*under_way))
+        assert (await client.ask(large())).good
 
 
 @pytest.mark.parametrize(
