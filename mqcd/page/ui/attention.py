@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
@@ -171,12 +172,16 @@ def _failing(state: State) -> Iterator[Finding]:
 
 
 def growth(samples: Sequence[Sample], metric: str) -> dict[tuple[str, ...], float]:
-    """What the series of a counter have grown by from the first sample to the last."""
-    if len(samples) < 2:
-        return {}
-    before, after = (each.metrics.get(metric, {}) for each in (samples[0], samples[-1]))
-    grown = {labels: value - before.get(labels, 0) for labels, value in after.items()}
-    return {labels: value for labels, value in grown.items() if value > 0}
+    """What the series of a counter have grown by from the first sample to the last, over restarts of the
+    server: they begin again at 0."""
+    grown: dict[tuple[str, ...], float] = {}
+    for one, other in pairwise(each.metrics for each in samples if each.metrics):
+        before = one.get(metric, {})
+        for labels, value in other.get(metric, {}).items():
+            had = before.get(labels, 0)
+            if step := value - had if value >= had else value:
+                grown[labels] = grown.get(labels, 0) + step
+    return grown
 
 
 def _flood(state: State) -> Iterator[Finding]:

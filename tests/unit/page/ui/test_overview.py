@@ -8,7 +8,7 @@ from typing import Any
 
 from mqcd.core.samples import Sample, Series, view
 from mqcd.page.recorder import KEPT_MS, STEP_MS, Recorder
-from mqcd.page.ui.attention import State, Weight, findings
+from mqcd.page.ui.attention import State, Weight, findings, growth
 from tests.fakes.clock import FakeClock
 from tests.fakes.control import FakeControl, refusal, said
 from tests.unit.page.support import Site
@@ -153,6 +153,14 @@ def test_mail_that_cannot_be_stored_is_an_alarm() -> None:
     [(weight, words)] = found(sample(0, refused_total={}), sample(60, refused_total=refused))
     assert weight is Weight.ALARM
     assert "3 messages" in words
+
+
+def test_a_restart_of_the_server_hides_no_failures() -> None:
+    counts = (100.0, 130.0, 4.0, 10.0)
+    samples = [sample(10.0 * at, refused_total={("relay",): each}) for at, each in enumerate(counts)]
+    assert growth([*samples, Sample(taken=40, at=40_000, against="starting")], "mqcd_refused_total") == {
+        ("relay",): 30 + 4 + 6
+    }
 
 
 async def test_figures_of_half_an_hour_are_kept() -> None:
