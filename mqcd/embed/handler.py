@@ -39,7 +39,7 @@ from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.marks import marks_of
 from mqcd.core.smtp.reply import Refused
-from mqcd.embed.queue import Queue
+from mqcd.embed.queue import Queue, to_its_end
 from mqcd.embed.wishes import SmtpRelay
 from mqcd.net.clock import SystemClock
 from mqcd.submit.checks.listed import NetworkList
@@ -125,11 +125,14 @@ class QueueHandler:
         await self._opened()
 
     async def close_here(self) -> None:
-        """Close the queue on the loop that it is open on, once all commits have ended."""
+        """Close the queue on the loop that it is open on, once all commits have ended; also where it is
+        cancelled meanwhile."""
         opening, self._opening = self._opening, None
         self._closed = True
-        if opening is None:
-            return
+        if opening is not None:
+            await to_its_end(self._close(opening))
+
+    async def _close(self, opening: asyncio.Task[Queue]) -> None:
         await asyncio.wait([opening])
         if self._commits:
             await asyncio.wait(self._commits)

@@ -14,11 +14,12 @@ it is opened, ValueError for bad addresses and contents.
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area, AreaStats, Body, Envelope, Key, Recipient, Submission
@@ -28,6 +29,7 @@ from mqcd.core.queueing.idempotency import key_of
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.marks import marks_of
+from mqcd.disk.waits import uncancellable
 from mqcd.embed.backoff import five_attempts
 from mqcd.embed.message import (
     Backoff,
@@ -47,6 +49,16 @@ if TYPE_CHECKING:
 
     from mqcd.config.settings import Settings
     from mqcd.stores.backend import Backend
+
+
+async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do it; a cancellation takes effect when it is done."""
+    doing = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await uncancellable(doing)
+        raise
 
 
 class Queue:
@@ -114,10 +126,11 @@ class Queue:
         self._parts = parts
 
     async def close(self) -> None:
-        """End the attempts under way, and release the store. Harmless when it is not open."""
+        """End the attempts under way, and release the store, also where it is cancelled meanwhile. Harmless
+        when it is not open."""
         parts, self._parts = self._parts, None
         if parts is not None:
-            await parts.close()
+            await to_its_end(parts.close())
 
     @property
     def store(self) -> QueueStore:

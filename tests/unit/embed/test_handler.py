@@ -22,7 +22,7 @@ from aiosmtpd.smtp import SMTP, Envelope, LoginPassword, Session
 
 from mqcd.cli.main import main
 from mqcd.core.errors import StoreBusy, StoreUnavailable
-from mqcd.embed import QueueHandler
+from mqcd.embed import Queue, QueueHandler
 
 PAGE = Path(__file__).parents[3] / "docs" / "embedding.md"
 SENDER = "from@example.net"
@@ -129,6 +129,18 @@ def test_a_closed_queue_takes_mail_once_opened_again(
     handler.close()
     controller.stop()
     assert len(queued(tmp_path, capsys)) == 2
+
+
+async def test_a_close_that_is_cancelled_closes_all_the_same(tmp_path: Path) -> None:
+    handler = QueueHandler(tmp_path)
+    await handler.open_here()
+    closing = asyncio.create_task(handler.close_here())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    async with Queue(tmp_path):
+        pass
 
 
 CONFIG = """<mailserver>

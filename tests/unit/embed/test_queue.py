@@ -371,6 +371,31 @@ async def test_a_directory_belongs_to_one_queue(tmp_path: Path) -> None:
             await Queue(tmp_path).open()
 
 
+async def test_a_close_that_is_cancelled_closes_all_the_same(tmp_path: Path) -> None:
+    trying, ends = asyncio.Event(), asyncio.Event()
+
+    async def relay(mail: Mail) -> Reply:
+        trying.set()
+        await ends.wait()
+        return OK
+
+    observer = RecordingObserver()
+    queue = Queue(tmp_path, relay, observer=observer)
+    await queue.open()
+    await queue.enqueue(ME, [YOU], TEXT)
+    await trying.wait()
+    closing = asyncio.create_task(queue.close())
+    await turns()
+    closing.cancel()
+    await turns()
+    ends.set()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert observer.count(Verb.DELIVERED) == 1
+    async with Queue(tmp_path):
+        pass
+
+
 async def test_mail_without_a_relay_waits_for_one(tmp_path: Path) -> None:
     async with Queue(tmp_path) as queue:
         await queue.enqueue(ME, [YOU], TEXT)
