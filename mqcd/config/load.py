@@ -25,6 +25,7 @@ from mqcd.config.tokens import Tokens
 MAX_OCTETS = 4 * 1024 * 1024
 """A larger file is no configuration: it is refused before it is parsed."""
 MAX_SECRET = 4096
+"""Octets of a password."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,12 +97,20 @@ def _open_to_all(path: pathlib.Path) -> bool:
 
 
 def _secret(path: pathlib.Path) -> str:
-    """What a file of a password holds: its first line. Raises OSError and ValueError with what is wrong."""
+    """What a file of a password holds: its first line, which LF or CRLF ends and nothing else. Raises OSError
+    and ValueError, with what is wrong."""
     with path.open("rb") as file:
-        lines = file.read(MAX_SECRET + 1).decode().splitlines()
-    if not lines or not lines[0]:
+        octets = file.readline(MAX_SECRET + 2)
+    line = octets.removesuffix(b"\n").removesuffix(b"\r")
+    if not line:
         raise ValueError("its first line is empty")
-    return lines[0]
+    if len(line) > MAX_SECRET:
+        raise ValueError(f"its first line has more than {MAX_SECRET} octets")
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        # What it says of itself has a part of the line.
+        raise ValueError("its first line is not UTF-8") from None
 
 
 def _with_secrets(settings: Settings, reader: Reader, secret: Callable[[pathlib.Path], str]) -> Settings:
@@ -113,7 +122,7 @@ def _with_secrets(settings: Settings, reader: Reader, secret: Callable[[pathlib.
             try:
                 password = Secret(secret(path), from_file=True)
             except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", None) or "it is no line of text"
+                why = error.strerror if isinstance(error, OSError) else error
                 reader.error(f"{here}/auth/password@file", f"{path} cannot be read as a password: {why}")
             else:
                 auth = dataclasses.replace(relay.auth, password=password)

@@ -8,7 +8,7 @@ import pytest
 
 from mqcd.config.blocks import bare
 from mqcd.config.kinds.overriding import given
-from mqcd.config.load import MAX_OCTETS, defaults, load
+from mqcd.config.load import MAX_OCTETS, MAX_SECRET, defaults, load
 from mqcd.config.problems import BadConfiguration
 from mqcd.config.schema import ROWS
 from mqcd.config.settings import (
@@ -507,7 +507,18 @@ def test_a_password_comes_from_its_file_and_is_shown_nowhere(tmp_path: pathlib.P
     assert [error.path for error in errors(as_xml(by_text))] == [f"{RELAY}/auth/password"]
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\n"])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\nmore"])
+@pytest.mark.parametrize("password", ["a\u2028b\x0bc\x85d", "x" * MAX_SECRET])
+def test_a_password_is_its_whole_line(tmp_path: pathlib.Path, password: str, end: str) -> None:
+    (tmp_path / "secret").write_bytes(f"{password}{end}".encode())
+    conf = tmp_path / "mqcd.xml"
+    login = '<auth enabled="Y"><username>u</username><password file="secret"/></auth>'
+    conf.write_text(document("mta", relayed(login)))
+    found = load(conf, var=VAR, hostname=HOST).settings
+    assert found.deliver.relays[0].auth.password.text == password
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\n", b"x" * (MAX_SECRET + 1) + b"\r\n"])
 def test_a_password_s_file_that_will_not_do_is_an_error(
     tmp_path: pathlib.Path, content: bytes | None
 ) -> None:
