@@ -70,12 +70,15 @@ class Exporter:
         """When old files are looked for again."""
 
     async def start(self) -> None:
-        """Look at the files that there are. Raises StoreUnavailable."""
+        """Look at the files that there are. Raises StoreUnavailable; it is closed then."""
         try:
             await in_thread(self._executor, self._disk.mkdir, self.files.directory)
             number, lines = await in_thread(self._executor, newest_file, self._disk, self.files)
-        except OSError as error:
-            raise StoreUnavailable(f"the event files cannot be read: {describe(error)}") from error
+        except BaseException as error:
+            self._executor.shutdown()
+            if isinstance(error, OSError):
+                raise StoreUnavailable(f"the event files cannot be read: {describe(error)}") from error
+            raise
         self._newest = number, set(lines)
 
     def state(self) -> tuple[int, Sequence[bytes]]:
@@ -125,10 +128,12 @@ class Exporter:
         if there:
             await self._documents.edit(Edit(exported=there))
 
-    async def close(self) -> None:
-        """Export what is left, if that can be; `run` has ended."""
+    async def close(self, *, export: bool) -> None:
+        """Export what is left, if that can be; `run` has ended. Not to be exported is what is left when the
+        documents are not all known: events of the newest file may be in others."""
         try:
-            await self.export()
+            if export:
+                await self.export()
         except (OSError, StoreUnavailable) as error:
             log.warning("events are left for the next start: %s", error)
         finally:

@@ -122,38 +122,37 @@ class StoredQueue:
         marks = await self._around.backend.open()
         state = self._state = State(self._around, self._schedule, marks, self._key_age)
         state.look_at_clock()
-        if self._events is not None:
-            await self._start_exporter(state, self._events)
-        self._loading = asyncio.ensure_future(load(state))
+        exporter = self._exporter = await self._start_exporter(state)
+        loading = self._loading = asyncio.ensure_future(load(state))
         if self._around.backend.lease_ms:
-            self._sharing = asyncio.ensure_future(self._share(state))
+            self._sharing = asyncio.ensure_future(_once_loaded(loading, state, partial(share, state)))
             self._sharing.add_done_callback(partial(_log_failure, "mail of other nodes is not taken over"))
+        if exporter is not None:
+            # What is read later may be in the newest file, which a new one would make forgotten.
+            self._exporting = asyncio.ensure_future(_once_loaded(loading, state, exporter.run))
+            self._exporting.add_done_callback(partial(_log_failure, "events are not exported"))
 
-    async def _start_exporter(self, state: State, events: EventFiles) -> None:
-        exporter = Exporter(state.documents, events, self._around.clock, self._disk, state.look_at_clock)
+    async def _start_exporter(self, state: State) -> Exporter | None:
+        if self._events is None:
+            return None
+        exporter = Exporter(state.documents, self._events, self._around.clock, self._disk, state.look_at_clock)
         try:
             await exporter.start()
         except BaseException:
             self._state = None
             await self._around.backend.close()
             raise
-        self._exporter = exporter
-        self._exporting = asyncio.ensure_future(self._export(exporter))
-        self._exporting.add_done_callback(partial(_log_failure, "events are not exported"))
-
-    async def _export(self, exporter: Exporter) -> None:
-        # What is read later may be in the newest file, which a new one would make forgotten.
-        await self.recovered()
-        await exporter.run()
+        return exporter
 
     async def recovered(self) -> None:
-        """Return when what the last run left may be claimed. Raises StoreUnavailable, StoreDamaged."""
-        if self._loading is not None:
-            await asyncio.shield(self._loading)
-
-    async def _share(self, state: State) -> None:
-        await self.recovered()
-        await share(state)
+        """Return when what the last run left may be claimed. Raises StoreUnavailable, also where it is closed
+        before that, and StoreDamaged."""
+        if self._loading is None:
+            return
+        await asyncio.wait([self._loading])
+        if self._loading.cancelled():
+            raise StoreUnavailable("the queue was closed while it was being read")
+        self._loading.result()
 
     async def close(self) -> None:
         """End what is being written, and release the store."""
@@ -167,7 +166,7 @@ class StoredQueue:
                 await asyncio.wait([task])
         await state.idle()
         if self._exporter is not None:
-            await self._exporter.close()
+            await self._exporter.close(export=state.loaded)
         await self._around.backend.close()
 
     def refusing(self) -> str:
@@ -418,6 +417,15 @@ class StoredQueue:
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever something may have become claimable."""
         self._around.watchers.append(callback)
+
+
+async def _once_loaded(
+    loading: asyncio.Task[None], state: State, work: Callable[[], Awaitable[None]]
+) -> None:
+    """Where it cannot be loaded there is no such work: the start has failed, as `recovered` says."""
+    await asyncio.wait([loading])
+    if state.loaded:
+        await work()
 
 
 def _log_failure(what: str, task: asyncio.Task[None]) -> None:

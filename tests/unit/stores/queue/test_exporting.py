@@ -6,7 +6,8 @@ import asyncio
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.disk.durable import Buffer, Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retention
+from mqcd.stores.backend import Stored
 from mqcd.stores.mapping import MappingStore
 from mqcd.stores.queue.exporting import EXPORT_MS, EventFiles
 from mqcd.stores.queue.moment import unpack
@@ -129,6 +131,30 @@ async def test_events_in_a_file_and_in_the_queue_are_not_repeated(kit: Kit) -> N
     assert kit.verbs() == EACH
 
 
+class Unread(MappingStore):
+    """It does not give its messages."""
+
+    async def take(self, most: int) -> Sequence[Stored]:
+        raise StoreUnavailable("the disk fails")
+
+
+async def test_events_of_mail_that_was_not_read_are_not_repeated(kit: Kit) -> None:
+    await one_of_each(kit, await kit.start())
+    kit.kill()
+    before = dict(kit.mapping)
+    await kit.start()
+    await kit.queue.close()
+    # As if it had been killed after the file was there; then a start fails, which has taken new mail.
+    kit.mapping = before
+    kit.queue = StoredQueue(Unread(before), kit.clock, RecordingObserver(), SCHEDULE, kit.files)
+    await kit.queue.open()
+    await Post(kit.queue, kit.clock).send(A)
+    await kit.queue.close()
+    await kit.start()
+    await kit.queue.close()
+    assert kit.verbs() == [*EACH, "accepted"]
+
+
 class Watching(Disk):
     """Keeps what the queue held when an event file appeared: what a kill in that moment would leave."""
 
@@ -205,8 +231,10 @@ async def test_a_disk_that_fails_keeps_the_events(kit: Kit, caplog: pytest.LogCa
 async def test_a_damaged_event_file_stops_the_start(kit: Kit) -> None:
     kit.path.mkdir()
     (kit.path / "node-0-0000000001.jsonl.gz").write_bytes(b"no gzip")
-    with pytest.raises(StoreUnavailable):
+    # What is raised holds what it came through.
+    with pytest.raises(StoreUnavailable) as raised:
         await kit.start()
+    assert not [each for each in threading.enumerate() if each.name.startswith("mqcd-events")], raised
 
 
 async def test_old_event_files_are_removed(tmp_path: Path) -> None:
