@@ -19,37 +19,36 @@ What becomes of an edit; "lost" are messages that other nodes have taken, LOST i
 | is under way at `begin_again` | see below | all, part or none | emptied | `refused`, see below |
 | waits at `begin_again` | see below | none | emptied | `refused`, see below |
 
-"The error" is LOST where it `fails_without` what was lost before the write. Where it `replaces`, its new
-messages are not refused after a failure, because what they replace may have ended in the store. At
-`begin_again` all are lost: an edit that begins attempts or has new messages fails, with LOST, and any other
-has ended (True); what the store has of them is for the next owner.
+Where it `replaces`, its new messages are not refused after a failure or at `begin_again`, because what they
+replace may have ended in the store. At `begin_again` all are lost: an edit that begins attempts or has new
+messages fails, with LOST, and any other has ended (True); what the store has of them is for the next owner.
 
 What is under way:
 
 | `_writing` | `_under_way` | |
 |---|---|---|
-| None | None | idle; so it is in `ended`, too, which may edit |
-| a batch | its write | |
+| None | None | idle |
+| a group | its write | |
+| a group | None | its write is done, its edits end: what `ended` changes waits until all of them have |
 | None | a write | one of an earlier lease: nothing begins until it has ended |
-| a batch | None | its write is done and is about to be ended: no call from outside sees it |
+
+So there is one write at a time, and each begins with `messages` and all that `ended` keeps as the one before
+has left them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
-from itertools import chain, compress
+from itertools import chain
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Recipient
 from mqcd.core.queueing.spid import SpidSource, format_spid
-from mqcd.stores.backend import Backend, Change, Marks, Stored, StoreFull, Write, failed
-from mqcd.stores.queue.events import Line
-from mqcd.stores.queue.message import FIRST_SLOT, KEY_SLOT, Message
+from mqcd.stores.backend import Backend, Change, Marks, Stored, StoreFull, failed
+from mqcd.stores.queue.edits import LOST, Edit, Group, group_of
+from mqcd.stores.queue.message import Message
 from mqcd.stores.queue.refused import TIMES_SHARED, Refused
 from mqcd.stores.queue.waiting import Key
 
@@ -65,82 +64,6 @@ MOST_CHANGES = 500
 """Changes of one write, about."""
 
 log = logging.getLogger(__name__)
-
-LOST = "another node has taken the message"
-
-
-@dataclass(slots=True, kw_only=True)
-class Edit:
-    """A change by one call."""
-
-    puts: Sequence[Recipient] = ()
-    begun: bool = False
-    """Whether `puts` have attempts that begin."""
-    drops: Sequence[Key] = ()
-    events: Sequence[Line] = ()
-    exported: Sequence[Key] = ()
-    """Events, by SPID and slot, that are in an event file now."""
-    keys: Sequence[Line] = ()
-    """Idempotency keys, by the SPID of each one's document."""
-    contents: Mapping[int, bytes | None] = field(default_factory=dict)
-    """Of new messages, by SPID; None where it was staged."""
-    replaces: bool = False
-    """Whether its new messages replace what else it changes: a report its bounces."""
-    ended: Callable[[bool], None] = lambda _: None
-    """Called once it is durable (True) or has failed, before `done`. Lost messages are gone before that."""
-    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-    @property
-    def replaced(self) -> Set[int]:
-        """The messages that it changes beside its new ones."""
-        return set(self.spids) - self.contents.keys()
-
-    def fails_without(self, lost: Set[int]) -> bool:
-        """Whether it fails when other nodes have these messages; else what it changes of them is left out.
-        An attempt needs all of its messages; new ones need themselves, and one that they replace."""
-        needed = self.spids if self.begun else self.contents
-        return not lost.isdisjoint(needed) or (self.replaces and self.replaced <= lost)
-
-    @property
-    def spids(self) -> Iterable[int]:
-        """The messages that it changes; one may come several times."""
-        others = chain(self.drops, self.events, self.exported, self.keys)
-        return chain((each.spid for each in self.puts), (spid for spid, _ in others))
-
-
-def _end_edit(edit: Edit, failure: BaseException | None) -> None:
-    try:
-        edit.ended(failure is None)
-    except Exception as error:
-        # The other changes must end nevertheless.
-        log.critical("what follows a change failed because of a fault", exc_info=error)
-        failure = error
-    # Its caller may have gone.
-    if edit.done.done():
-        return
-    if failure is None:
-        edit.done.set_result(None)
-    else:
-        edit.done.set_exception(failure)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Changes that are written together; without edits it removes what was refused."""
-
-    edits: Sequence[Edit] = ()
-    after: Mapping[int, Message] = field(default_factory=dict)
-    """The messages that they change, as they are then."""
-    gone: Set[int] = frozenset()
-    """Messages that are another node's since an edit was made: nothing of them is written."""
-    marks: Marks = field(default_factory=dict)
-    """Marks with a new number."""
-    removals: Sequence[Change] = ()
-
-    def new(self, edits: Iterable[Edit]) -> Mapping[int, Mapping[int, bytes]]:
-        """New messages of some of its edits, with the values that were written."""
-        spids = chain.from_iterable(edit.contents for edit in edits)
-        return {spid: self.after[spid].values() if spid in self.after else {} for spid in spids}
 
 
 class Documents:
@@ -176,7 +99,7 @@ class Documents:
         """What waits for the next write."""
         self._edits_next = False
         """Whether a removal was written last: changes that wait go before the next one."""
-        self._writing: Batch | None = None
+        self._writing: Group | None = None
         self._under_way: asyncio.Future[Sequence[int]] | None = None
         """The write of `_writing`; where that is None, a write of an earlier lease."""
 
@@ -233,13 +156,11 @@ class Documents:
         for the next owner."""
         self.drop(list(self.messages))
         self._marks, self._spids = marks, spids
-        batch, waiting = self._writing or Batch(), self._edits
+        group, waiting = self._writing or Group(), self._edits
         self._writing, self._edits = None, []
-        edits = [*batch.edits, *waiting]
-        self.refused.add(batch.new(edit for edit in edits if not edit.replaces))
-        lost = set(chain.from_iterable(edit.spids for edit in edits))
-        for edit in edits:
-            _end_edit(edit, StoreUnavailable(LOST) if edit.fails_without(lost) else None)
+        edits = [*group.edits, *waiting]
+        self.refused.add(group.new(edit for edit in edits if not edit.replaces))
+        _end_without(set(chain.from_iterable(edit.spids for edit in edits)), edits)
         self._write_next()
 
     async def idle(self) -> None:
@@ -251,15 +172,14 @@ class Documents:
     def _write_next(self) -> None:
         """Begin what waits, unless a write is under way, until one takes its time."""
         while self._writing is None and self._under_way is None and (begun := self._begin()) is not None:
-            batch, writing = begun
-            self._writing = batch
+            self._writing, writing = begun
             if not writing.done():
                 self._under_way = writing
-                writing.add_done_callback(partial(self._written, batch))
+                writing.add_done_callback(partial(self._written, self._writing))
                 return
-            self._end(batch, writing)
+            self._end(self._writing, writing)
 
-    def _begin(self) -> tuple[Batch, asyncio.Future[Sequence[int]]] | None:
+    def _begin(self) -> tuple[Group, asyncio.Future[Sequence[int]]] | None:
         """Begin to write what comes first; None when nothing waits. After a fault it has failed."""
         removals = () if self._edits and self._edits_next else self.refused.removals()
         edits = self._edits[:MOST_CHANGES] if not removals else []
@@ -267,53 +187,61 @@ class Documents:
             return None
         self._edits_next = bool(removals)
         del self._edits[: len(edits)]
+        group = Group(edits, removals=removals)
         try:
-            batch = self._batch(edits) if edits else Batch(removals=removals)
-            return batch, self._backend.write(self._as_write(batch))
+            if edits:
+                group = group_of(edits, self.messages, self._new_marks(edits))
+            return group, self._backend.write(group.write())
         except Exception as error:
             log.critical("changes cannot be written because of a fault", exc_info=error)
-            return Batch(edits, removals=removals), failed(error)
+            return group, failed(error)
 
-    def _written(self, batch: Batch, writing: asyncio.Future[Sequence[int]]) -> None:
+    def _written(self, group: Group, writing: asyncio.Future[Sequence[int]]) -> None:
         self._under_way = None
-        if self._writing is batch:
-            self._end(batch, writing)
-        elif not writing.cancelled() and (error := writing.exception()) is not None:
+        error = _error_of(writing)
+        if self._writing is group:
+            self._end(group, writing)
+        elif error is not None:
             log.info("a write of an earlier lease: %s", error)
         self._write_next()
 
-    def _end(self, batch: Batch, writing: asyncio.Future[Sequence[int]]) -> None:
-        self._writing = None
-        error = asyncio.CancelledError() if writing.cancelled() else writing.exception()
-        if batch.removals:
-            self._end_removals(batch.removals, error)
-            return
-        lost = {*batch.gone, *(writing.result() if error is None else ())}
-        failures: Sequence[BaseException | None] = [error] * len(batch.edits)
-        unseen: set[int] = set()
-        if lost or error is not None:
-            failures = [StoreUnavailable(LOST) if edit.fails_without(lost) else error for edit in batch.edits]
-            refused = [*compress(batch.edits, failures)]
-            # What new messages replace may have ended in the store, unless it has said that it is lost.
-            self.refused.add(batch.new(edit for edit in refused if error is None or not edit.replaces))
-            unseen = lost | batch.new(refused).keys()
+    def _end(self, group: Group, writing: asyncio.Future[Sequence[int]]) -> None:
+        error = _error_of(writing)
+        try:
+            if group.removals:
+                self._end_removals(group.removals, error)
+            elif error is not None:
+                self._end_failed(group, error)
+            else:
+                self._end_durable(group, {*group.gone, *writing.result()})
+        finally:
+            self._writing = None
+
+    def _end_failed(self, group: Group, error: BaseException) -> None:
+        """Nothing of it is seen. The store may have any part of it: what replaces nothing is removed."""
+        self.refused.add(group.new(edit for edit in group.edits if not edit.replaces))
         if isinstance(error, StoreFull):
             self.is_full(error)
-        if error is None:
-            self.drop(lost)
-            self._see(batch, unseen)
-        for edit, failure in zip(batch.edits, failures, strict=True):
-            _end_edit(edit, failure)
+        for edit in group.edits:
+            edit.end(error)
 
-    def _see(self, batch: Batch, unseen: Set[int]) -> None:
-        """A batch is durable; `unseen`: but for these messages, which are another node's or refused."""
-        self._marks = batch.marks or self._marks
-        if self.full and any(edit.contents for edit in batch.edits):
+    def _end_durable(self, group: Group, lost: Set[int]) -> None:
+        """The store has it, but for the `lost`."""
+        refused = group.new(edit for edit in group.edits if edit.fails_without(lost)) if lost else {}
+        self.refused.add(refused)
+        self.drop(lost)
+        self._see(group, lost | refused.keys())
+        _end_without(lost, group.edits)
+
+    def _see(self, group: Group, unseen: Set[int]) -> None:
+        """A group is durable; `unseen`: but for these messages, which are another node's or refused."""
+        self._marks = group.marks or self._marks
+        if self.full and any(edit.contents for edit in group.edits):
             self.full = ""
         # First: an event of the same write may have taken the slot of one that is exported.
-        for key in chain.from_iterable(edit.exported for edit in batch.edits):
+        for key in chain.from_iterable(edit.exported for edit in group.edits):
             self.unexported.pop(key, None)
-        for spid, message in batch.after.items():
+        for spid, message in group.after.items():
             if message.due is not None and spid not in unseen:
                 self.add(spid, message)
             else:
@@ -330,90 +258,18 @@ class Documents:
         if self.refused:
             self._later()
 
-    def _batch(self, edits: Sequence[Edit]) -> Batch:
-        after = self._after(edits)
-        new = set(chain.from_iterable(edit.contents for edit in edits))
-        gone = {spid for spid in after if spid not in self.messages and spid not in new}
-        for spid in gone:
-            del after[spid]
-        return Batch(edits, after, gone, self._new_marks(new))
-
-    def _after(self, edits: Sequence[Edit]) -> dict[int, Message]:
-        """The messages that these change, as they are then. O(recipients of each)."""
-        after: dict[int, Message] = {}
-        for edit in edits:
-            for spid in edit.spids:
-                if spid not in after:
-                    before = self.messages.get(spid)
-                    after[spid] = before.copy() if before is not None else Message({})
-            for each in edit.puts:
-                message = after[each.spid]
-                message.records[each.qid] = each
-                (message.begun.add if edit.begun else message.begun.discard)(each.qid)
-            for spid, line in edit.keys:
-                after[spid].key = line
-            for spid, qid in edit.drops:
-                if qid == KEY_SLOT:
-                    after[spid].key = b""
-                    continue
-                after[spid].records.pop(qid, None)
-                after[spid].begun.discard(qid)
-            for spid, line in edit.events:
-                events = after[spid].events
-                events[max(events, default=FIRST_SLOT - 1) + 1] = line
-            for spid, slot in edit.exported:
-                after[spid].events.pop(slot, None)
-        return after
-
-    def _as_write(self, batch: Batch) -> Write:
-        if batch.removals:
-            return Write(changes=batch.removals)
-        after = batch.after
-        touched: dict[int, set[int]] = defaultdict(set)
-        contents: dict[int, bytes | None] = {}
-        replaced: set[int] = set()
-        for edit in batch.edits:
-            if edit.contents:
-                contents.update(edit.contents)
-            if edit.replaces:
-                replaced |= edit.replaced
-            for each in edit.puts:
-                touched[each.spid].add(each.qid)
-            for spid, number in chain(edit.drops, edit.exported):
-                touched[spid].add(number)
-            for spid, _ in edit.keys:
-                touched[spid].add(KEY_SLOT)
-        for spid, message in after.items():
-            before = self.messages.get(spid)
-            touched[spid].update(message.events if before is None else message.events.keys() - before.events)
-        changes = [
-            self._change(spid, message, touched[spid], contents, spid in replaced)
-            for spid, message in after.items()
-        ]
-        changes.sort(key=lambda change: (not change.is_new, change.due is None))
-        return Write(changes=changes, marks=batch.marks)
-
-    @staticmethod
-    def _change(
-        spid: int, message: Message, touched: set[int], contents: Mapping[int, bytes | None], replaced: bool
-    ) -> Change:
-        there = message.numbers
-        zones = [each.envelope.zone for each in message.records.values()] if spid in contents else []
-        return Change(
-            spid=spid,
-            puts={number: message.value(number) for number in sorted(touched & there)},
-            drops=sorted(touched - there),
-            due=message.due,
-            values=message.values,
-            is_new=spid in contents,
-            content=contents.get(spid),
-            zone=zones[0] if zones else "",
-            replaced=replaced,
-        )
-
-    def _new_marks(self, spids: Iterable[int]) -> Marks:
-        sequence = self._sequence()
-        if max(spids, default=0) < self._marks.get(SPIDS, 0) and sequence < self._marks.get(EVENTS, 1):
+    def _new_marks(self, edits: Iterable[Edit]) -> Marks:
+        sequence, new = self._sequence(), chain.from_iterable(edit.contents for edit in edits)
+        if max(new, default=0) < self._marks.get(SPIDS, 0) and sequence < self._marks.get(EVENTS, 1):
             return {}
         now = self._now()
         return {SPIDS: self._spids.ceiling(now), CLOCK: now, EVENTS: sequence + NUMBERS_AHEAD}
+
+
+def _end_without(lost: Set[int], edits: Iterable[Edit]) -> None:
+    for edit in edits:
+        edit.end(StoreUnavailable(LOST) if lost and edit.fails_without(lost) else None)
+
+
+def _error_of(writing: asyncio.Future[Sequence[int]]) -> BaseException | None:
+    return StoreUnavailable("the write was cancelled") if writing.cancelled() else writing.exception()

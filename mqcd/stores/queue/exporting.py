@@ -22,7 +22,8 @@ from mqcd.disk.waits import in_thread
 from mqcd.eventlog.files import Source, events_path, parse
 from mqcd.eventlog.history import count_of_batch
 from mqcd.eventlog.retention import Retain, Retention, retain
-from mqcd.stores.queue.documents import Documents, Edit
+from mqcd.stores.queue.documents import Documents
+from mqcd.stores.queue.edits import Edit
 from mqcd.stores.queue.waiting import Key
 
 log = logging.getLogger(__name__)

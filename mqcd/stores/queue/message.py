@@ -46,6 +46,20 @@ class Message:
         """One that can be changed without this one."""
         return Message(dict(self.records), set(self.begun), dict(self.events), self.key)
 
+    def drop(self, number: int) -> None:
+        """A recipient leaves the queue, or the key goes."""
+        if number == KEY_SLOT:
+            self.key = b""
+            return
+        self.records.pop(number, None)
+        self.begun.discard(number)
+
+    def add_event(self, line: bytes) -> int:
+        """Returns its slot, the one above the highest: that of an event that has gone may come again."""
+        slot = max(self.events, default=FIRST_SLOT - 1) + 1
+        self.events[slot] = line
+        return slot
+
     def value(self, number: int) -> bytes:
         """What is stored under this QID or slot."""
         if number >= FIRST_SLOT:

@@ -10,7 +10,7 @@ from mqcd.core.model import Discarded, Recipient
 from mqcd.core.queueing.amendment import ended_as
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.transition import end_of
-from mqcd.stores.queue.documents import Edit
+from mqcd.stores.queue.edits import Edit
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.state import State
 

@@ -16,7 +16,7 @@ from mqcd.core.queueing.transition import after, not_later
 from mqcd.core.queueing.transition import arrived as arrival_of
 from mqcd.queue.keys.turns import Turn
 from mqcd.stores.backend import StoreFull
-from mqcd.stores.queue.documents import LOST, Edit
+from mqcd.stores.queue.edits import LOST, Edit
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.keys import encode
 from mqcd.stores.queue.message import KEY_SLOT

@@ -41,7 +41,7 @@ from mqcd.eventlog.retention import Retention
 from mqcd.queue.format.record import encode
 from mqcd.queue.keys.turns import Turn, once
 from mqcd.stores.backend import Backend, Promises, failed
-from mqcd.stores.queue.documents import LOST, Edit
+from mqcd.stores.queue.edits import LOST, Edit
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.exporting import EventFiles, Exporter
 from mqcd.stores.queue.figures import Figures
@@ -135,7 +135,9 @@ class StoredQueue:
     async def _start_exporter(self, state: State) -> Exporter | None:
         if self._events is None:
             return None
-        exporter = Exporter(state.documents, self._events, self._around.clock, self._disk, state.look_at_clock)
+        exporter = Exporter(
+            state.documents, self._events, self._around.clock, self._disk, state.look_at_clock
+        )
         try:
             await exporter.start()
         except BaseException:

@@ -8,7 +8,7 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.queueing.transition import unknown
 from mqcd.stores.backend import Stored
 from mqcd.stores.queue import keys
-from mqcd.stores.queue.documents import Edit
+from mqcd.stores.queue.edits import Edit
 from mqcd.stores.queue.message import decode
 from mqcd.stores.queue.state import State
 

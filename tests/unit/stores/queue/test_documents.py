@@ -12,7 +12,8 @@ from mqcd.core.model import Envelope, Recipient
 from mqcd.core.queueing.spid import SpidSource, format_spid
 from mqcd.stores.backend import Backend, Stored, Write, failed
 from mqcd.stores.mapping import MappingStore
-from mqcd.stores.queue.documents import MOST_CHANGES, Documents, Edit
+from mqcd.stores.queue.documents import MOST_CHANGES, Documents
+from mqcd.stores.queue.edits import Edit
 from mqcd.stores.queue.message import FIRST_SLOT
 
 VALUE = b"a value"
@@ -75,6 +76,38 @@ async def test_changes_that_follow_two_of_one_write_both_end() -> None:
     assert len(store.waiting) == 1
     await store.let(*following)
     assert sorted(documents.messages) == [1, 2, 3, 4, 5]
+
+
+async def test_a_group_ends_before_what_follows_one_of_it_begins() -> None:
+    store = Slow()
+    documents = documents_of(store)
+    following: list[asyncio.Future[None]] = []
+    writes: list[int] = []
+
+    def one_ended(_: bool) -> None:
+        following.append(documents.edit(edit(puts=recipients(4), contents={4: b""})))
+
+    def other_ended(_: bool) -> None:
+        writes.append(len(store.writes))
+
+    first = documents.edit(edit(puts=recipients(1), contents={1: b""}))
+    one = documents.edit(Edit(puts=recipients(2), contents={2: b""}, ended=one_ended))
+    other = documents.edit(Edit(puts=recipients(3), contents={3: b""}, ended=other_ended))
+    await store.let(first, one, other)
+    assert writes == [2]
+    await store.let(*following)
+
+
+async def test_a_write_that_is_cancelled_cancels_no_caller() -> None:
+    store = Slow()
+    documents = documents_of(store)
+    one, other = recipients(2, 4)
+    cancelled = documents.edit(edit(puts=[one], contents={one.spid: b"x"}))
+    store.waiting.pop().cancel()
+    with pytest.raises(StoreUnavailable):
+        await cancelled
+    await store.let(documents.edit(edit(puts=[other], contents={other.spid: b"x"})))
+    assert documents.messages.keys() == {other.spid}
 
 
 @pytest.mark.parametrize("together", [False, True])
