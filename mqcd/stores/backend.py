@@ -125,8 +125,9 @@ class Backend(Protocol):
         So may the ends of messages that were new in a write that failed: of those nothing is kept, staged
         content neither, however much of that write was made. They come without new messages.
 
-        Its result: the messages that are not this node's any more, of which nothing was written. A `renew`
-        that begins again may come before that: then nothing may be written from there on.
+        Its result: the messages that are not this node's any more, of which nothing was written; a new one
+        only together with all that it replaces. A `renew` that begins again may come before that: then
+        nothing may be written from there on.
         """
 
     async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:

@@ -310,9 +310,12 @@ class S3Store:
             # Also when an answer was lost: then it is what this node has written.
             found = await self._objects.get("message", name)
             if found is None:
+                if change.is_new:
+                    # Two requests of this node met (409): it is not another's, and may come again.
+                    raise StoreUnavailable(f"s3: message {name} is refused, and not there")
                 if change.due is None:
                     await self._objects.delete("content", name)
-                return change.due is None and not change.is_new
+                return change.due is None
             if tags is not self._tags or _parts(name, found[0])[0] != self._session:
                 break
             tags[change.spid] = found[1]

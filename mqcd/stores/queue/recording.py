@@ -16,7 +16,7 @@ from mqcd.core.queueing.transition import after, not_later
 from mqcd.core.queueing.transition import arrived as arrival_of
 from mqcd.queue.keys.turns import Turn
 from mqcd.stores.backend import StoreFull
-from mqcd.stores.queue.edits import LOST, Edit
+from mqcd.stores.queue.edits import Edit
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.keys import encode
 from mqcd.stores.queue.message import KEY_SLOT
@@ -194,19 +194,25 @@ async def settle_streamed(
     submissions: Sequence[Submission],
     claims: Sequence[Recipient],
 ) -> None:
-    """`record`, of messages that are not all in memory."""
+    """`record`, of messages that are not all in memory; where all recipients are lost meanwhile, of none."""
     arrivals: list[Arrival] = []
     try:
         for submission in submissions:
             arrivals += [await arrive(state, submission)]
         made = moves(state, settlements)
-        if settlements and not made:
-            raise StoreUnavailable(LOST)
     except BaseException:
-        for arrival in arrivals:
-            await state.around.backend.unstage(arrival.spid)
+        await _unstage(state, arrivals)
         raise
+    if settlements and not made:
+        await _unstage(state, arrivals)
+        state.end_claims(claims)
+        return
     await record(state, made, arrivals, claims)
+
+
+async def _unstage(state: State, arrivals: Sequence[Arrival]) -> None:
+    for arrival in arrivals:
+        await state.around.backend.unstage(arrival.spid)
 
 
 def record(

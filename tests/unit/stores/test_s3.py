@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
+from mqcd.core.model import Origin, Settlement
 from mqcd.stores.s3 import S3Store
 from mqcd.stores.s3_objects import Objects
 from tests.contract.harness import HOUR
@@ -166,6 +167,37 @@ async def test_a_lost_answer_does_not_lose_the_message(prefix: str) -> None:
     assert node.observer.count(Verb.DELIVERED) == 1
     await node.queue.close()
     assert await names(prefix) == {"marks/000"}
+
+
+class Meeting(Objects):
+    """A new message meets another request of its name, as Amazon says: nothing is written."""
+
+    meets = False
+
+    async def put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
+        if kind == "message" and "IfNoneMatch" in condition and self.meets:
+            self.meets = False
+            return None
+        return await super().put(kind, name, body, **condition)
+
+
+async def test_no_bounce_ends_whose_report_is_not_written(prefix: str) -> None:
+    node = Node(prefix, Meeting)
+    assert isinstance(node.objects, Meeting)
+    post = await node.start()
+    await post.send("a@example.org")
+    claimed = await post.claim_all()
+    settlements = [Settlement(recipient=each, verdict=delivered()) for each in claimed]
+    refused, report = (
+        post.submission("sender@example.com", sender="", origin=Origin.REPORT) for _ in range(2)
+    )
+    node.objects.meets = True
+    with pytest.raises(StoreUnavailable):
+        await node.queue.settle(settlements, [refused])
+    await node.queue.settle(settlements, [report])
+    assert {spid for spid, _ in await post.scan()} == {report.envelope.spid}
+    assert node.observer.count(Verb.DELIVERED) == 1
+    await node.queue.close()
 
 
 class Uneven(Objects):

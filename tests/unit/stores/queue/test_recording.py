@@ -69,7 +69,8 @@ async def test_verdicts_count_without_those_of_a_lost_message(node: Node, stream
     assert [each.spid for each in await node.post.claim_all()] == [report.envelope.spid]
 
 
-async def test_a_message_may_be_lost_while_a_report_is_staged(node: Node) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+async def test_a_message_may_be_lost_while_a_report_is_staged(node: Node, alone: bool) -> None:
     lost, second, own = node.sent
     staged, lost_now = asyncio.Event(), asyncio.Event()
 
@@ -78,13 +79,16 @@ async def test_a_message_may_be_lost_while_a_report_is_staged(node: Node) -> Non
         await lost_now.wait()
         yield BODY
 
-    settling = asyncio.ensure_future(node.settle([lost, own], node.report(content())))
+    report = node.report(content())
+    settling = asyncio.ensure_future(node.settle([lost] if alone else [lost, own], report))
     await staged.wait()
     node.lose()
     await node.settle([second])
     lost_now.set()
     await settling
-    assert [heard.recipient for heard in node.observer.of(Verb.DELIVERED)] == [own]
+    assert [heard.recipient for heard in node.observer.of(Verb.DELIVERED)] == ([] if alone else [own])
+    assert (report.envelope.spid in node.world.contents) is not alone
+    assert not node.queue.in_flight(lost)
 
 
 async def test_a_report_goes_that_replaces_lost_messages_alone(node: Node) -> None:
