@@ -104,12 +104,12 @@ class S3Store:
             await self._look_at_promises()
             if self._notices is not None:
                 await self._open_notices(self._notices, session)
-            marks = await self._begin()
+            # Before the lease begins: in a large store its lists take long.
             await self._remove_leftovers()
+            return await self._begin()
         except BaseException:
             await self.close()
             raise
-        return marks
 
     async def _open_notices(self, notices: Notices, session: Any) -> None:
         try:

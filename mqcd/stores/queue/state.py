@@ -90,6 +90,8 @@ class State:
         count for nothing here. One that has come back meanwhile waits for that end."""
         self.unknown: dict[Key, Recipient] = {}
         """Taken with an attempt that its last node has not ended; to be written as outcome-unknown."""
+        self.renewed = clock.monotonic()
+        """When the lease was last renewed, about; at first, when the store was opened."""
         self.closing = False
         self.loaded = False
         """Whether what the last run left has been read."""

@@ -29,21 +29,26 @@ async def load(state: State) -> None:
 
 async def share(state: State) -> None:
     """Keep this node's lease, and take what other nodes have left, until the queue is closed."""
-    clock, backend = state.around.clock, state.around.backend
-    renewed = clock.monotonic()
     # A client library may lose the cancellation of a call that has just been answered.
     while not state.closing:
-        await clock.sleep(POLL_MS)
+        await state.around.clock.sleep(POLL_MS)
         try:
-            if clock.monotonic() - renewed >= backend.lease_ms // 3:
-                marks = await backend.renew()
-                if marks is not None:
-                    log.warning("the lease has run out: other nodes may have taken this node's mail")
-                    state.begin_again(marks)
-                renewed = clock.monotonic()
+            await _keep_lease(state)
             await _take(state)
         except StoreUnavailable as error:
             log.warning("the store cannot be asked for mail of other nodes: %s", error)
+
+
+async def _keep_lease(state: State) -> None:
+    """Renew it in time."""
+    clock, backend = state.around.clock, state.around.backend
+    if not backend.lease_ms or clock.monotonic() - state.renewed < backend.lease_ms // 3:
+        return
+    marks = await backend.renew()
+    if marks is not None:
+        log.warning("the lease has run out: other nodes may have taken this node's mail")
+        state.begin_again(marks)
+    state.renewed = clock.monotonic()
 
 
 async def _take(state: State) -> None:
@@ -60,6 +65,8 @@ async def _take(state: State) -> None:
                 if not is_refused and stored.spid not in state.documents.messages:
                     _add(state, stored)
             await _end_unknown(state)
+            # There may be more than is read in the time of a lease.
+            await _keep_lease(state)
     finally:
         if any_taken:
             state.waiting.bring_forward(state.latest_due())
