@@ -13,6 +13,20 @@ in `taking`; `release` in `moving`. What is in `claimed`, `ending` or `lost` is 
 
 Invariant between two calls: each recipient in `documents.messages` is in exactly one of these, but that one
 in `unknown` may be in `lost`, too. What is in `lost` may have left `documents.messages`.
+
+What a call on claimed recipients leaves of them. Its own are those that no other node has taken; the others
+are `lost`, and more may become so until the call ends. "Fails": StoreUnavailable, or a fault.
+
+| call | | its own | the `lost` |
+|---|---|---|---|
+| each | ValueError, or the queue is not open | unchanged | unchanged |
+| `begin` | some are lost: it fails; they may have begun | `claimed` | stay |
+| | is being written, is durable, or fails | `claimed` | |
+| `settle`, `park` | is being written, whether or not its caller is cancelled | `ending` | stay |
+| | is durable | wait or are gone | their claims end |
+| | fails: to be called again | `claimed` | stay |
+| `settle` | reports are staged; their content raises, or its caller is cancelled | `claimed` | stay |
+| | all are lost before it is written, so nothing is | | their claims end |
 """
 
 from __future__ import annotations

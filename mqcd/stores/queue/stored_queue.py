@@ -1,14 +1,15 @@
 """`core.ports.QueueStore` over documents: the queue of every store but the clustered-file one.
 
 What is due, claimed and counted is kept in memory, about a kilobyte for each recipient, in the states of the
-table in `state`; `backend` keeps the documents. The promises are the port's, as far as the backend's own go
-(`Promises`).
+tables in `state`: what each end of a `begin`, `settle` or `park` leaves of its recipients is there. `backend`
+keeps the documents. The promises are the port's, as far as the backend's own go (`Promises`).
 
 Of a shared store it shows and delivers what belongs to this node; `taking` says how that changes. When this
 node's lease is lost, what it has in flight is outcome-unknown for the node that takes it.
 
 Until it is `loaded`, claims give nothing; `pick`, `moment`, `content`, `admit` and `release` raise; mail
-without an idempotency key is taken, mail with one waits.
+without an idempotency key is taken, mail with one waits. Where the store fails before that, the start has
+failed, as where `open` raises: `recovered` says so, and it stays as it is until it is closed.
 
 Failures: StoreUnavailable while it is closed or not `loaded`, and for what the backend cannot write;
 ValueError for a fault of the calling program: settling, parking or beginning what is not claimed, a SPID
