@@ -69,7 +69,7 @@ class ManifestState:
     exported: int = 0
     """Segments up to this one have their event file."""
     sequence: int = 1
-    """No sequence below it is free; all of them are durable."""
+    """No sequence below it is free; all of them are durable, or are left out for what was lost."""
     spid: int = 0
     """No SPID up to it is free."""
     clock: int = 0

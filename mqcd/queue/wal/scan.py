@@ -10,10 +10,15 @@ it), or in the last one:
 | a frame that checks | given | given |
 | none, but a later one may follow | damage up to it | damage up to it, if it proves that more was durable |
 | none, nor such a later one | damage up to the end | torn tail; damage if the MANIFEST knows of more |
-| the end | the walk ends | the walk ends; damage if the MANIFEST knows of more |
+| the end | the walk ends; damage if the next header knows of more | the same, if the MANIFEST does |
 
-A frame proves by its `synced` sequence what was durable when it was written. The MANIFEST knows up to which
-sequence the newest segment was durable (`must_reach`), and how long its file was (`must_hold`).
+A frame proves by its `synced` sequence what was durable when it was written. Up to which sequence a segment
+was durable (`must_reach`) the header of the next one knows, of the last one the MANIFEST. This also knows how
+long that one's file was (`must_hold`).
+
+Damage at the end of the last segment lies behind its known end, as soon as a start has written the header of
+the next one. So a start leaves out one sequence at least behind such an end (`read_tail`): if it is killed
+before it has reported the damage, `must_reach` shows it to the next start.
 """
 
 from __future__ import annotations
@@ -83,6 +88,8 @@ class Walk:
         self.sequence = segment.header.first_sequence
         self.ordinal = 0
         self.damage: list[Damage] = []
+        self.short = False
+        """Whether the end is damaged; known when the walk has ended."""
 
     def __iter__(self) -> Iterator[Frame]:
         window, salt = self._window, self._segment.salt
@@ -123,12 +130,12 @@ class Walk:
     def _end_at(self, offset: int, limit: int) -> None:
         """No further frame checks from `offset` on."""
         segment = self._segment
-        if self._bound is not None:
-            lost = offset < limit
-        else:
-            lost = self.sequence < segment.must_reach or limit < segment.must_hold
-        if lost:
-            self._note_damage(offset, max(limit, segment.must_hold), None)
+        cut_off = limit < segment.must_hold if self._bound is None else offset < limit
+        self.short = cut_off or self.sequence < segment.must_reach
+        if self.short:
+            # Damage behind the known end reaches as far as for the start that met it first.
+            end = limit if offset < limit else self._window.size
+            self._note_damage(offset, max(end, segment.must_hold), None)
 
     def _header_at(self, offset: int, salt: int) -> Header | None:
         """The header of the frame at `offset`, which then is whole in the window, or None."""
@@ -200,7 +207,7 @@ class Tail:
     """What a start must know of the newest segment before it may write the next one."""
 
     sequence: int
-    """The first that is free."""
+    """The first that is free; of a damaged end one more, so that later starts miss what was there."""
     spid: int
     """Greatest SPID in the journal, or above it."""
     at: int
@@ -221,7 +228,7 @@ def read_tail(disk: Disk, segment: Segment) -> Tail:
     finally:
         disk.close(fd)
     segment.end, segment.next_ordinal = walk.end, walk.ordinal
-    return Tail(walk.sequence, spid, at)
+    return Tail(walk.sequence + walk.short, spid, at)
 
 
 def spid_in(part: Accepted) -> int:

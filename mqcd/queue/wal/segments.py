@@ -231,8 +231,8 @@ class Segment:
         """Where the next frame goes; all before it is durable."""
         self.next_ordinal = 0
         self.must_reach = 0
-        """Every sequence below it is known to have been durable: by the next segment, or by the MANIFEST for
-        the newest one, which else says of itself where it ends."""
+        """Every sequence below it is known to have been durable, or left out for what is lost: by the next
+        segment, or by the MANIFEST for the newest one, which else says of itself where it ends."""
         self.must_hold = 0
         """Octets that its file is known to have had."""
         self.kept = False

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
+from mqcd.core.events import Verb
 from mqcd.core.model import Area
+from mqcd.queue.admin.findings import Kind as Trouble
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import ALIVE, BEGUN, IN_SPOOL, Entry, Kind, Mark, pack_entry
+from mqcd.queue.manifest.state import Edit
 from tests.contract.mail import delivered
 from tests.fakes.disk import Gate
 from tests.fakes.killed import copy_as_killed
+from tests.unit.queue.admin.kit import look
 from tests.unit.queue.support import Rig, tally
 
 READING = "datasync"
@@ -29,10 +33,13 @@ def oldest(root: Path) -> str:
 
 
 @asynccontextmanager
-async def starting(rig: Rig) -> AsyncIterator[tuple[Rig, Gate]]:
-    """What a kill leaves of `rig`, opened and held back before the journal is read."""
+async def starting(
+    rig: Rig, harm: Callable[[Path], None] = lambda _: None
+) -> AsyncIterator[tuple[Rig, Gate]]:
+    """What a kill leaves of `rig`, opened and held back before the journal is read; `harm` damages it."""
     root = rig.root.with_name(f"{rig.root.name}k")
     copy_as_killed(rig.root, root)
+    harm(root)
     again = Rig(root, rig.clock, **rig.changes)
     gate = again.disk.block(READING, oldest(root))
     await again.store.open()
@@ -79,6 +86,39 @@ async def test_what_was_taken_meanwhile_survives_a_kill(rig: Rig) -> None:
         claimed = await last.post.claim_all()
         assert len(tally(claimed)) == 4
         assert await last.post.read(claimed[2]) == large
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["bad", "cut off"])
+@pytest.mark.parametrize("mail", [False, True], ids=["no mail", "mail"])
+async def test_a_start_that_is_killed_does_not_make_damage_at_the_end_forgotten(
+    rig: Rig, cut: bool, mail: bool
+) -> None:
+    await _two_segments(rig)
+    await rig.enrolled()
+    segment = rig.shard.ring.current
+    assert segment is not None
+    end = segment.end
+    await rig.store.begin([each for each in await rig.post.claim_all() if "second" in each.address], "mx")
+    if not cut:
+        # Else the MANIFEST knows the file's length alone.
+        await rig.shard.editing.commit(Edit())
+
+    def harm(root: Path) -> None:
+        path = root / "queue" / "journal" / segment.path.name
+        data = path.read_bytes()
+        path.write_bytes(data[:end] if cut else data[:end] + bytes(len(data) - end))
+
+    async with starting(rig, harm) as (again, _gate):
+        if mail:
+            await again.post.send("new@example.org")
+        last = await again.killed()
+        unknown = [each.recipient for each in last.observer.of(Verb.OUTCOME_UNKNOWN)]
+        assert {each.address for each in unknown if each} == {"first@example.org", "second@example.org"}
+        assert len(unknown) == 2
+        found = look(last)
+        assert ([each.kind for each in found.problems], found.quarantined) == ([Trouble.FRAME], 1)
+        # What has been reported is not reported once more.
+        assert not (await last.killed()).observer.of(Verb.OUTCOME_UNKNOWN)
 
 
 async def test_a_draft_of_this_run_is_not_swept_as_one_of_the_last(rig: Rig) -> None:
