@@ -18,7 +18,16 @@ from pyspark.sql.types import DateType, StructField, StructType
 
 from mqcd.pipeline.sources.decode import read_events
 from mqcd.pipeline.sources.schema import DAMAGED, EVENT_FIELDS, EVENTS
-from mqcd.pipeline.sources.segments import PARTITION, EventFile, Sets, grouped, parse_name, without
+from mqcd.pipeline.sources.segments import (
+    PARTITION,
+    EventFile,
+    Sets,
+    grouped,
+    parse_name,
+    shown,
+    unquoted,
+    without,
+)
 from mqcd.pipeline.store.layout import DAY
 from mqcd.pipeline.store.store import Store
 from mqcd.pipeline.tables.folding import RECIPIENT
@@ -145,9 +154,8 @@ def files_named(frame: DataFrame, but: Sets) -> Files:
     """Files that the source `mqcd-events` names, with the option `unread`, but for the files in a set."""
 
     def paths(batch: pa.RecordBatch) -> list[str]:
-        named = (
-            EventFile(*parse_name(Path(path).name), path, 0) for path in batch.column("file").to_pylist()
-        )
+        found = map(unquoted, batch.column("file").to_pylist())
+        named = (EventFile(*parse_name(shown(Path(path).name)), path, 0) for path in found)
         return [file.path for file in without(named, but)]
 
     return Files(frame.select("file"), paths)

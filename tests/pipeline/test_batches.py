@@ -277,6 +277,39 @@ def test_a_clock_behind_loses_nothing(spark: SparkSession, store: Store, tmp_pat
     assert run(spark, store, events, now=NOW).counts == {"files": 1, "events": 4, "damaged": 0}
 
 
+def test_a_file_removed_before_it_is_read_is_passed_over(
+    spark: SparkSession, store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And taken should it come back: a removal is not synced."""
+    log, events, away = Log(), tmp_path / "events", tmp_path / "away"
+    paths = []
+    for _ in range(3):
+        log.deliver(T0)
+        paths.append(log.seal(events))
+    name = os.fsdecode(b"\xff.jsonl.gz")
+    (events / name).write_bytes(paths[2].read_bytes())
+
+    def remove(what: str, _done: int, _total: int) -> None:
+        if what == "reading events" and paths[1].exists():
+            paths[1].rename(away)
+
+    done = run(spark, store, events, now=NOW, progress=remove)
+    assert done.counts == {"files": 3, "events": 6, "damaged": 3}
+    assert done.taken == {"\\xff.jsonl.gz": "0", "n1-0-": "1,3"}
+    (text,) = [text for _, _, text in caplog.record_tuples if "removed" in text]
+    assert f": 1, {paths[1].name} first, all of before 2025-11-18T12:00:00.000Z" in text
+
+    away.rename(paths[1])
+    assert run(spark, store, events, now=NOW).counts == {"files": 1, "events": 3, "damaged": 0}
+    assert store.last().taken == {"\\xff.jsonl.gz": "0", "n1-0-": "1-3"}
+    paths[1].rename(away)
+    log.deliver(T0)
+    paths[1] = log.seal(events)
+    before = store.last()
+    assert run(spark, store, events, now=NOW, progress=remove).counts == NOTHING
+    assert store.last() == before
+
+
 def test_a_clock_ahead_distorts_nothing(spark: SparkSession, store: Store, tmp_path: Path) -> None:
     """Nor does what an earlier mqcd made of one."""
     log, events = Log(), tmp_path / "events"

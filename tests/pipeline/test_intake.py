@@ -15,7 +15,7 @@ import pytest
 
 from mqcd.pipeline.batch.run import is_waiting
 from mqcd.pipeline.sources.decode import LATEST
-from mqcd.pipeline.sources.segments import closed_files
+from mqcd.pipeline.sources.segments import closed_files, quoted, unquoted
 from mqcd.pipeline.store.layout import PART
 from mqcd.pipeline.store.store import Commit
 from mqcd.pipeline.workers.counting import counted, expected, watching
@@ -172,13 +172,65 @@ def test_an_empty_file_waits_too(tmp_path: Path) -> None:
     assert is_waiting(Commit(), tmp_path / "events")
 
 
-def test_a_file_that_is_gone_fails_the_task_and_names_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_told_and_the_others_are_read(tmp_path: Path) -> None:
+    log = Log()
+    paths = []
+    for _ in range(3):
+        log.deliver(T0)
+        paths.append(log.seal(tmp_path / "events"))
+    first, gone, last = paths
+    gone.unlink()
+
+    taken = told_of(tmp_path / "in", first, gone, last)
+
+    assert (taken["gone"], [file["name"] for file in taken["files"]]) == (
+        [str(gone)],
+        [first.name, last.name],
+    )
+    written = pq.read_table(part_of(taken, "events"))["sequence"].to_pylist()
+    assert written == [1, 2, 3, 7, 8, 9]
+
+
+def test_where_all_files_are_gone_nothing_is_written(tmp_path: Path) -> None:
+    taken = told_of(tmp_path / "in", tmp_path / "n1-0-0000000001.jsonl.gz")
+    assert (len(taken["gone"]), taken["files"], taken["parts"]) == (1, [], [])
+
+
+def test_a_file_that_cannot_be_read_fails_the_task_and_is_named(tmp_path: Path) -> None:
     log = Log()
     log.deliver(T0)
     path = log.seal(tmp_path / "events")
-    with pytest.raises(FileNotFoundError):
-        told_of(tmp_path / "in", path, tmp_path / "events" / "n1-0-0000000099.jsonl.gz")
+    unreadable = path.with_name("n1-0-0000000002.jsonl.gz")
+    # A file like others, until it is read.
+    unreadable.symlink_to("/proc/self/mem")
+    with pytest.raises(OSError, match=r"Input/output error: '.*/n1-0-0000000002\.jsonl\.gz'"):
+        told_of(tmp_path / "in", path, unreadable)
     assert not list((tmp_path / "in").rglob("*.parquet"))
+
+
+def test_a_name_that_is_no_utf8_is_shown_as_text(tmp_path: Path) -> None:
+    log, events = Log(), tmp_path / "events"
+    log.deliver(T0)
+    log.events.append({"v": 1})
+    good = log.seal(events).rename(events / os.fsdecode(b"\xff-0-0000000007.jsonl.gz"))
+    gone = events / os.fsdecode(b"\xfe.jsonl.gz")
+    (file,) = closed_files(events)
+    assert (file.series, file.number, file.path) == ("\\xff-0-", 7, str(good))
+
+    taken = told_of(tmp_path / "in", Path(file.path), gone)
+
+    name = "\\xff-0-0000000007.jsonl.gz"
+    assert [(each["name"], each["damaged"]) for each in taken["files"]] == [(name, 1)]
+    assert list(map(unquoted, taken["gone"])) == [str(gone)]
+    for table in ("events", "damaged"):
+        assert set(pq.read_table(part_of(taken, table))["file"].to_pylist()) == {name}
+
+
+@pytest.mark.parametrize("name", [b"a b%20.gz", "\u00e9".encode(), b"\xff\\xff"])
+def test_a_quoted_path_is_ascii_and_comes_back(name: bytes) -> None:
+    path = os.fsdecode(b"/e/" + name)
+    assert quoted(path).isascii()
+    assert unquoted(quoted(path)) == path
 
 
 def test_events_are_counted_while_they_are_read(tmp_path: Path) -> None:

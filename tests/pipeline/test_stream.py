@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqcd.cli.main import main
+from mqcd.core.progress import Progress, no_progress
 from mqcd.pipeline.batch.run import run, take_new
 from mqcd.pipeline.batch.stream import Pace, Stream
 from mqcd.pipeline.store.store import NOTHING, Commit, PipelineBusy, Store
@@ -47,12 +48,19 @@ class Waiting(Store):
             yield last
 
 
-def streamed(spark: SparkSession, store: Store, events: Path, files: int | None = None) -> list[Commit]:
+def streamed(
+    spark: SparkSession,
+    store: Store,
+    events: Path,
+    files: int | None = None,
+    progress: Progress = no_progress,
+) -> list[Commit]:
     """What there is, by a stream that ends by itself."""
     commits: list[Commit] = []
     with store.streaming():
         pace = Pace(once=True, files=files)
-        Stream(spark, store, events, clock=FakeClock(NOW), pace=pace, done=commits.append).follow(
+        clock = FakeClock(NOW)
+        Stream(spark, store, events, clock=clock, pace=pace, done=commits.append, progress=progress).follow(
             threading.Event()
         )
     return commits
@@ -95,6 +103,28 @@ def test_streams_and_runs_follow_one_another(spark: SparkSession, tmp_path: Path
     assert sum(row["accepted"] for row in table(store, "ledger")) == 5
     for name in ("events", "recipients"):
         assert len(store.files(name)) < 3 * 3, f"{name}: small files of a day are put together"
+
+
+def test_a_stream_passes_over_what_is_removed_before_it_is_read(
+    spark: SparkSession, store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, events = Log(), tmp_path / "events"
+    paths = []
+    for _ in range(3):
+        log.deliver(T0)
+        paths.append(log.seal(events))
+    odd = paths[2].rename(events / os.fsdecode(b"\xff-0-0000000003.jsonl.gz"))
+
+    def remove(what: str, _done: int, _total: int) -> None:
+        if what == "reading events":
+            paths[0].unlink(missing_ok=True)
+
+    commits = streamed(spark, store, events, progress=remove)
+    assert [commit.counts for commit in commits] == [{"files": 2, "events": 6, "damaged": 0}]
+    assert store.last().taken == {"\\xff-0-": "3", "n1-0-": "2"}
+    assert f"{paths[0].name} first" in caplog.text
+    assert odd.exists()
+    assert streamed(spark, store, events) == []
 
 
 def test_others_write_between_a_streams_batches(

@@ -18,7 +18,9 @@ and returns a row, of which the driver makes `Arrived`:
 
     files=[(name="n1-0-0000000007.jsonl.gz", damaged=1, future=0,
             series=[(node="n1", shard=0, low=31, high=33, events=3, hours=[498611])])]
-    days=["2026-11-18"]  parts=[the four files that it wrote]
+    gone=[]  days=["2026-11-18"]  parts=[the four files that it wrote]
+
+A file that the server has removed since it was listed is passed over with a warning (`pass_over`).
 
 Ids are compared one by one only where a file may hold some that came before: where its range, 31 to 33,
 overlaps that of an earlier file of n1/0 (`_may_repeat`). Then each repeated event becomes a damaged line, and
@@ -27,10 +29,13 @@ what tasks made of the files' recipients counts no more (`Arrived.repeated`).
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -43,11 +48,21 @@ from mqcd.pipeline import frames
 from mqcd.pipeline.batch.work import Work
 from mqcd.pipeline.sources.decode import AHEAD, DOUBLED
 from mqcd.pipeline.sources.schema import NEVER
-from mqcd.pipeline.sources.segments import EventFile, Runs, add_file, overlaps, parse_name
+from mqcd.pipeline.sources.segments import (
+    EventFile,
+    Runs,
+    add_file,
+    overlaps,
+    parse_name,
+    shown,
+    unquoted,
+)
 from mqcd.pipeline.store.layout import DAY, INTO
 from mqcd.pipeline.tables.times import HOUR_MS
 from mqcd.pipeline.workers.counting import watching
 from mqcd.pipeline.workers.tasks import FOUND, intake
+
+log = logging.getLogger(__name__)
 
 STEP = "reading events"
 
@@ -84,7 +99,8 @@ class Arrived:
 
 
 def arrive(work: Work, files: frames.Files, progress: Progress) -> Arrived | None:
-    """Read files into staging. None: there was none. Raises ClockBehind."""
+    """Read files into staging. None: there was none. Raises ClockBehind; FileNotFoundError for a file that
+    tasks do not see."""
     progress(STEP, 0, 0)
     with ThreadPoolExecutor(1) as threads:
         # Java is idle while Python reads a small batch: let it plan what is asked for next.
@@ -93,9 +109,13 @@ def arrive(work: Work, files: frames.Files, progress: Progress) -> Arrived | Non
             read = intake(work.staging.path, before=work.now + AHEAD)
             found = files.map(read, from_arrow_schema(FOUND)).collect()
         ahead.result()
-    if not found:
+    known = [file for task in found for file in task["files"]]
+    gone = [unquoted(path) for task in found for path in task["gone"]]
+    if gone:
+        pass_over(gone, known)
+    if not known:
         return None
-    _check_clock([file for task in found for file in task["files"]], work.now, work.last.last_hour)
+    _check_clock(known, work.now, work.last.last_hour)
     work.staging.publish(part for task in found for part in task["parts"])
     return _summed(work, found)
 
@@ -111,6 +131,38 @@ def _check_clock(files: Sequence[Row], now: int, last_hour: int) -> None:
             f"{format_time(now)}. Nothing was taken: correct the clock, and run again. If it is right, "
             "a server's was wrong: move its files away"
         )
+
+
+def pass_over(gone: Sequence[str], files: Sequence[Row]) -> None:
+    """Log paths where tasks found no file any more; `files` are those that they read, as in FOUND.
+
+    Such a file is not taken: should it come back, a batch takes it. Raises FileNotFoundError where it
+    is there: then a machine of the cluster does not see the directory.
+    """
+    for path in gone:
+        if Path(path).exists():
+            raise FileNotFoundError(errno.ENOENT, "a task does not see this event file", path)
+    names = sorted(shown(Path(path).name) for path in gone)
+    end = _end(names, files)
+    log.warning(
+        "event files removed before they were read: %d, %s first%s; the tables lack their events",
+        len(names),
+        names[0],
+        "" if end is None else f", all of before {format_time(end)}",
+    )
+
+
+def _end(names: Sequence[str], files: Sequence[Row]) -> int | None:
+    """When all that files of these names held had happened, ms, by the files that follow each; None: that
+    is not known of all."""
+    last = dict(sorted(map(parse_name, names)))
+    hours: dict[str, int] = {}
+    for file in files:
+        series, number = parse_name(file["name"])
+        found = [hour for each in file["series"] for hour in each["hours"]]
+        if found and number > last.get(series, number):
+            hours[series] = min(*found, hours.get(series, found[0]))
+    return (max(hours.values()) + 1) * HOUR_MS if hours.keys() == last.keys() else None
 
 
 def _summed(work: Work, found: Sequence[Row]) -> Arrived:

@@ -28,6 +28,7 @@ import pyarrow.json as pj
 
 from mqcd.core.events import SCHEMA_VERSION
 from mqcd.pipeline.sources.schema import ARROW, FIELDS, LINE, TIME
+from mqcd.pipeline.sources.segments import quoted, shown
 
 _GZIP = 31
 _BLOCK = 1 << 22
@@ -44,6 +45,8 @@ DOUBLED = "doubled id"
 """What is said of an event whose id another one had before."""
 FUTURE = "at lies in the future"
 """What is said of one that did not happen in time."""
+GONE = "removed before it was read"
+"""What is said of a file where a row has to say it."""
 _KINDS: dict[pa.DataType, type] = {
     pa.int32(): int,
     pa.int64(): int,
@@ -67,7 +70,10 @@ _KINDS_OF_FILE = {
 
 
 def read_events(path: Path, before: int = LATEST) -> Iterator[pa.RecordBatch]:
-    """The rows of a file; see `decode`. Raises OSError for one that is gone or may not be read."""
+    """The rows of a file; see `decode`.
+
+    Raises FileNotFoundError for one that is gone, another OSError for one that cannot be read; both name it.
+    """
     try:
         mode = path.stat().st_mode
         if stat.S_ISREG(mode):
@@ -77,22 +83,25 @@ def read_events(path: Path, before: int = LATEST) -> Iterator[pa.RecordBatch]:
                 data = file.read()
         else:
             what = _KINDS_OF_FILE.get(stat.S_IFMT(mode), "of another kind")
-            yield _damaged(path.name, f"no regular file: {what}")
+            yield damaged_file(path, f"no regular file: {what}")
             return
     except OSError as error:
         if error.errno != errno.ELOOP:
+            # What fails once the file is open does not name it.
+            error.filename = str(path)
             raise
-        yield _damaged(path.name, "no regular file: a loop of symbolic links")
+        yield damaged_file(path, "no regular file: a loop of symbolic links")
         return
-    yield from decode(path.name, data, before)
+    yield from decode(shown(path.name), data, before)
 
 
-def _damaged(name: str, damage: str) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"file": name, "damage": damage}], schema=ARROW)
+def damaged_file(path: Path, damage: str) -> pa.RecordBatch:
+    """A row that says why nothing of a file can be read."""
+    return pa.RecordBatch.from_pylist([{"file": shown(path.name), "damage": damage}], schema=ARROW)
 
 
 def decode(name: str, data: bytes, before: int = LATEST) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, given its name and its octets as they lie on disk.
+    """The rows of a file, given its name as text and its octets as they lie on disk.
 
     An event that did not happen `before`, ms, is damage.
     """
@@ -107,8 +116,8 @@ def decode(name: str, data: bytes, before: int = LATEST) -> Iterator[pa.RecordBa
 
 
 def unread_file(path: str) -> pa.RecordBatch:
-    """A row that names a file."""
-    return pa.RecordBatch.from_pylist([{"file": path}], schema=ARROW)
+    """A row that names a file, by its quoted path."""
+    return pa.RecordBatch.from_pylist([{"file": quoted(path)}], schema=ARROW)
 
 
 def unpack(data: bytes) -> tuple[bytes, str]:

@@ -4,7 +4,8 @@
     spark.readStream.format("mqcd-events").option("maxfiles", 100).load(DIRECTORY)
 
 A row for each line; see `decode` for lines that cannot be read. Only closed files (`*.jsonl.gz`) are
-read. Small files share a task.
+read. Small files share a task. A file that the server removes before its task reads it gives one row,
+with `damage`.
 
 | option | |
 |---|---|
@@ -13,7 +14,7 @@ read. Small files share a task.
 | `maxfiles`, `maxbytes` | streams: at most this much in a batch (but at least one file) |
 | `partitionbytes` | packed octets of a task; 8 MB |
 | `after` | streams: begin behind this set of files, an offset; else with all |
-| `unread` | `true`: instead of lines a row for each file, with nothing but its path in `file` |
+| `unread` | `true`: instead of lines a row for each file, with only its path, percent-encoded, in `file` |
 
 A stream's offset is the set of files that were taken (see `segments`), so a file that appears late is
 taken late and none is taken twice. It knows Trigger.AvailableNow.
@@ -41,7 +42,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqcd.pipeline.sources.decode import read_events, unread_file
+from mqcd.pipeline.sources.decode import GONE, damaged_file, read_events, unread_file
 from mqcd.pipeline.sources.schema import EVENTS
 from mqcd.pipeline.sources.segments import PARTITION, EventFile, closed_files, grouped, joined, within
 
@@ -84,7 +85,17 @@ class _Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task's files, a file at a time."""
         for path in map(Path, partition.value):
-            yield from [unread_file(str(path))] if self._unread else read_events(path)
+            yield from [unread_file(str(path))] if self._unread else _read(path)
+
+
+def _read(path: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from read_events(path)
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            # This machine of the cluster does not see the directory.
+            raise
+        yield damaged_file(path, GONE)
 
 
 class EventsReader(_Reader, DataSourceReader):

@@ -4,6 +4,8 @@ A set of files is written as `{"node-shard-": "1-17,19"}`: ranges of segment num
 files. It is what a batch has taken and what a stream's offset says, and it stays small however many files
 there were; a file that comes late, with a number below the taken ones, is still a new one.
 
+A name that is no UTF-8 goes by its `shown` text here: so series, sets and tables hold text alone.
+
 Ids in files are written as `{"node/shard": [[1, 17, 1, 900], [19, 19, 960, 990]]}` (`Runs`): files 1 to 17
 follow one another and hold sequences from 1 to 900; 18 was never seen.
 """
@@ -21,6 +23,7 @@ from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes
 
 PARTITION = 8 << 20
 """Packed octets of event files that a task gets: some 130 MB of text."""
@@ -47,8 +50,23 @@ sequence of their events. In order; runs need not follow one another in their se
 Ranges = list[tuple[int, int]]
 
 
+def shown(name: str) -> str:
+    r"""A file name as text: an octet that is no UTF-8 is written as `\xff`."""
+    return name if name.isascii() else os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def quoted(path: str) -> str:
+    """A path for Arrow and Spark, which take nothing but text: percent-encoded, whatever its octets are."""
+    return quote(os.fsencode(path))
+
+
+def unquoted(text: str) -> str:
+    """The path that was quoted."""
+    return os.fsdecode(unquote_to_bytes(text))
+
+
 def parse_name(name: str) -> tuple[str, int]:
-    """Series and number of a file name."""
+    """Series and number of a file name, as `shown`."""
     match = _NAME.fullmatch(name)
     return (match["series"], int(match["number"])) if match else (name, 0)
 
@@ -66,7 +84,7 @@ def closed_files(directory: Path, but: Sets | None = None) -> list[EventFile]:
         with os.scandir(directory) as entries:
             for entry in entries:
                 name = entry.name
-                if not name.endswith(SUFFIX) or known(*(named := parse_name(name))):
+                if not name.endswith(SUFFIX) or known(*(named := parse_name(shown(name)))):
                     continue
                 # The server keeps them for so long only.
                 with suppress(FileNotFoundError):

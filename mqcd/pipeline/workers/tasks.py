@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from mqcd.pipeline.sources.decode import FUTURE, LATEST, read_events
 from mqcd.pipeline.sources.schema import ARROW, DAMAGED, EVENT_FIELDS, NEVER
+from mqcd.pipeline.sources.segments import quoted, shown
 from mqcd.pipeline.store.layout import AGED, DONE, OPEN, PART, STATES, incoming
 from mqcd.pipeline.tables.folding import STATE, folded, of_events
 from mqcd.pipeline.workers.counting import Count
@@ -48,8 +49,9 @@ _FILE = pa.struct(
 """A file that was read to its end, with the number of its damaged lines; of these, `future` are events
 that did not happen in time."""
 _TEXTS = pa.list_(pa.string())
-FOUND = pa.schema([("files", pa.list_(_FILE)), ("days", _TEXTS), ("parts", _TEXTS)])
-"""What `intake` found; `days` on which the messages of all events were accepted, `parts` that it wrote."""
+FOUND = pa.schema([("files", pa.list_(_FILE)), ("gone", _TEXTS), ("days", _TEXTS), ("parts", _TEXTS)])
+"""What `intake` found; `gone`: quoted paths where no file was any more, of which nothing else is said; `days`
+on which the messages of all events were accepted, `parts` that it wrote."""
 MERGED = pa.schema([("strangers", _TEXTS), ("parts", _TEXTS)])
 """The `parts` that `merging` wrote, and the days of `strangers`: recipients with more events than it was
 given, perhaps, because their acceptance is missing or they are old."""
@@ -84,23 +86,27 @@ def _take(paths: Iterable[Path], base: Path, before: int, together: int) -> dict
     parts, count = Parts(base), Count(base)
     waiting: list[pa.Table] = []
     files: list[dict[str, Any]] = []
+    gone: list[str] = []
     days: set[str] = set()
     try:
         for path in paths:
-            rows = pa.Table.from_batches(read_events(path, before), schema=ARROW)
+            try:
+                rows = pa.Table.from_batches(read_events(path, before), schema=ARROW)
+            except FileNotFoundError:
+                gone.append(quoted(str(path)))
+                continue
             waiting.append(rows)
             count.add(rows.num_rows, path)
             damaged = rows.num_rows - rows["damage"].null_count
             future = pc.sum(pc.equal(rows["damage"], FUTURE), min_count=0).as_py()
-            files.append(
-                {"name": path.name, "damaged": damaged, "future": future, "series": _series(_good(rows))}
-            )
+            name, series = shown(path.name), _series(_good(rows))
+            files.append({"name": name, "damaged": damaged, "future": future, "series": series})
             if sum(each.num_rows for each in waiting) >= together:
                 days.update(_write(parts, waiting))
         days.update(_write(parts, waiting))
     finally:
         parts.close()
-    return {"files": files, "days": sorted(days), "parts": parts.names}
+    return {"files": files, "gone": gone, "days": sorted(days), "parts": parts.names}
 
 
 def _good(rows: pa.Table) -> pa.Table:
