@@ -74,6 +74,7 @@ _LOOK_MS = 1000
 """Interval between deadline checks; a session may last that much longer."""
 _TIMEOUT = Reply(code=421, status="4.4.2", text="Timeout, closing")
 _STOPPING = Reply(code=421, status="4.3.2", text="Server is stopping, try again later")
+_UNFILTERED = Reply(code=421, status="4.3.0", text="Mail cannot be checked here now, try again later")
 _ELSEWHERE = Reply(code=421, status="4.3.2", text="No storage for mail here, connect again")
 _TOO_MANY = Reply(code=421, status="4.7.0", text="Too many connections from your address")
 _FULL = Reply(code=421, status="4.3.2", text="Too many connections, try again later")
@@ -152,7 +153,7 @@ class Door:
         return Intake(
             store=store,
             clock=self._clock,
-            book=self._rulemaking.book,
+            book=self._rulemaking.current.book,
             listener=self.settings.name,
             inline_max=inline_max,
             dates=DateCache(),
@@ -197,7 +198,7 @@ class Door:
         loop = asyncio.get_running_loop()
         if takes:
             await self._rulemaking.load()
-            self.intake.handlers = self._rulemaking.handlers
+            self.intake.book = self._rulemaking.current.book
         if self._acceptor is None:
             await self.bind()
         if self._acceptor is not None and not self._stopping:
@@ -230,12 +231,13 @@ class Door:
 
     def reload(self, server: ServerSettings, ssl: ListenerSslSettings | None = None) -> None:
         """Apply a new <server> block at once, and a new <ssl> (None = the old one), whose certificates `tls`
-        uses already; host names are looked up meanwhile. A filter that cannot be made is logged, and the old
-        one stays.
+        uses already; host names are looked up meanwhile. Where a filter, a list or the users cannot be had,
+        that is logged, and both old blocks stay.
         """
         self._rulemaking.reload(server, ssl or self.settings.ssl)
-        self.settings = replace(self.settings, server=self._rulemaking.server, ssl=self._rulemaking.ssl)
-        self.intake.book, self.intake.handlers = self._rulemaking.book, self._rulemaking.handlers
+        current = self._rulemaking.current
+        self.settings = replace(self.settings, server=current.server, ssl=current.ssl)
+        self.intake.book = current.book
         self.look_at_files()
 
     def look_at_files(self) -> None:
@@ -278,6 +280,8 @@ class Door:
         limit = rules.settings.maxpeerconnections
         if self._stopping:
             raise DoorRefused(Reason.CLOSED, _STOPPING)
+        if rules.unfiltered:
+            raise DoorRefused(Reason.CLOSED, _UNFILTERED)
         if rules.blacklist.clients.has(client):
             raise DoorRefused(Reason.BLACKLIST, CLIENT_LISTED)
         if (closed := self._load.closed()) is not None:

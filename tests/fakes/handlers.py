@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email import message_from_bytes
 from typing import Any
 
@@ -192,6 +192,23 @@ class Demanding:
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
+
+
+class Uncallable:
+    """A hook that is no method."""
+
+    handle_EHLO = "250 hello"  # noqa: N815
+
+
+class Optional(Discarding):
+    """Is made from options, some of which it does not survive."""
+
+    @classmethod
+    def from_options(cls, options: Sequence[tuple[str, str]]) -> Any:
+        [(name, _)] = options
+        if name == "raise":
+            raise KeyError(name)
+        return None if name == "nothing" else cls()
 
 
 class Scripted:

@@ -5,8 +5,8 @@ by its class method `from_options`; one instance serves all sessions of a listen
 `handle_EHLO`, `handle_HELO`, `handle_MAIL`, `handle_RCPT`, `handle_DATA`, `handle_RSET`, `handle_NOOP`,
 `handle_VRFY`, `handle_QUIT` and `handle_exception`.
 
-A class that cannot be imported or made raises BadFilter, and so does one with a hook that the door never
-calls (AUTH, STARTTLS, PROXY, `process_message`): what it restricts would be let in.
+A class that cannot be imported or made raises BadFilter, whatever it raises itself, and so does one with a
+hook that the door never calls (AUTH, STARTTLS, PROXY, `process_message`): what it restricts would be let in.
 """
 
 from __future__ import annotations
@@ -64,10 +64,18 @@ def handler_of(instance: Any, name: str) -> Handler:
         raise BadFilter(f"{name} has {', '.join(unused)}, which a listener does not call")
     hooks = {each: getattr(instance, f"handle_{each}", None) for each in CALLED}
     present = {each: hook for each, hook in hooks.items() if hook is not None}
-    arguments = len(inspect.signature(present["EHLO"]).parameters) if "EHLO" in present else 5
+    arguments = _arguments(present["EHLO"]) if "EHLO" in present else 5
     if arguments not in (4, 5):
         raise BadFilter(f"{name}: handle_EHLO takes server, session, envelope, hostname and responses")
     return Handler(instance=instance, hooks=present, plans_ehlo=arguments == 5)
+
+
+def _arguments(hook: Hook) -> int:
+    """How many it takes; -1 = it is none."""
+    try:
+        return len(inspect.signature(hook).parameters)
+    except (TypeError, ValueError):
+        return -1
 
 
 def _make(name: str, options: Sequence[str]) -> Any:
@@ -84,14 +92,23 @@ def _make(name: str, options: Sequence[str]) -> Any:
     if make is None and options:
         raise BadFilter(f"{name} takes no options: leave the text of its element empty")
     if make is not None:
-        try:
-            return make(split_options(options))
-        except ValueError as error:
-            raise BadFilter(f"{name}: {error}") from error
+        return _made_from(found, name, options)
     try:
         return found()
     except Exception as error:
         raise BadFilter(f"{name} cannot be made without arguments: {_shown(error)}") from error
+
+
+def _made_from(found: type[Any], name: str, options: Sequence[str]) -> Any:
+    try:
+        made = found.from_options(split_options(options))
+    except ValueError as error:
+        raise BadFilter(f"{name}: {error}") from error
+    except Exception as error:
+        raise BadFilter(f"{name} cannot be made from its options: {_shown(error)}") from error
+    if not isinstance(made, found):
+        raise BadFilter(f"{name}: from_options returned {made!r}, no instance of it")
+    return made
 
 
 def _shown(error: Exception) -> str:

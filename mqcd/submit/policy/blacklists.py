@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
+from typing import Self
 
 from mqcd.disk.durable import describe
 from mqcd.submit.checks.listed import NOBODY, BadList, Blacklist, parse_blacklist
@@ -43,6 +44,13 @@ class BlacklistFile:
         self._lock = threading.Lock()
         self.listed = NOBODY
         """What was read last."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The file, read. Raises BadList."""
+        file = cls(path)
+        file.load()
+        return file
 
     def load(self) -> None:
         """Read the file. Raises BadList."""

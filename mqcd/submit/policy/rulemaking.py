@@ -1,6 +1,10 @@
 """The rules of one door: made of its settings, the files that they name and the addresses of hosts in them,
 and kept up to date.
 
+* The rules are one set (`RuleSet`), made whole, then exchanged in one step. Where a filter, a list or the
+  users of new settings cannot be had, the old set stays as it is, whatever else is new.
+* Until `load` there are no filters, lists and users. Rules without the filter that they name refuse all
+  sessions (`Rules.unfiltered`).
 * Host names in relay_clients and remotenets are looked up from the start on, at a reload, and again every ten
   minutes (every 30 s while one could not be), by their addresses: the name that an address claims to have
   proves nothing. The start does not wait for DNS. A name that DNS does not answer for keeps its last
@@ -15,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -64,6 +68,27 @@ def _blacklists_of(server: ServerSettings) -> set[Path]:
     return {each.blacklist for each in blocks if each.blacklist is not None and each.blacklist_enabled}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleSet:
+    """All that a door goes by, made of the same settings."""
+
+    server: ServerSettings
+    ssl: ListenerSslSettings
+    handlers: Mapping[FilterKey, Handler]
+    """The filters, by their setting."""
+    blacklists: Mapping[Path, BlacklistFile]
+    """The lists that are switched on, each read at least once."""
+    book: Rulebook
+
+    def apply_blacklists(self) -> None:
+        """Go by what the lists say now."""
+        for rules in self.book:
+            path = rules.settings.blacklist if rules.settings.blacklist_enabled else None
+            file = None if path is None else self.blacklists.get(path)
+            if file is not None:
+                rules.blacklist = file.listed
+
+
 class Rulemaking:
     """One door's. Its tasks run from `start` to `stop`."""
 
@@ -80,8 +105,6 @@ class Rulemaking:
     ) -> None:
         """`rates`: what quotas are counted in, None = here alone. `local`: of programs on this machine."""
         self._local = local
-        self.server = settings.server
-        self.ssl = settings.ssl
         self._lmtp = settings.protocol is ListenerProtocol.LMTP
         self._odmr = settings.protocol is ListenerProtocol.ODMR
         self._listener = settings.name
@@ -92,20 +115,20 @@ class Rulemaking:
         self._resolver = resolver
         self._logins = logins
         self._resolved: dict[str, tuple[str, ...]] = {}
-        self._blacklists: dict[Path, BlacklistFile] = {}
         self._chores: list[asyncio.Task[None]] = []
-        self.handlers: dict[FilterKey, Handler] = {}
-        """The filters, by their setting."""
-        self.book = self._make_book()
+        self.current = self._make(settings.server, settings.ssl, {}, {})
+        """What the door goes by now."""
 
     async def load(self) -> None:
         """Make the filters, read the files. Raises BadFilter, BadList, BadUsers."""
-        self._take_filters(self.server)
-        for blacklist in self._blacklists.values():
-            await asyncio.to_thread(blacklist.load)
-        self._apply_blacklists()
-        if (users := self._users) is not None:
+        begun = self.current
+        handlers = self._make_handlers(begun.server)
+        blacklists = await asyncio.to_thread(self._read_blacklists, begun.server)
+        if (users := self._users(begun.server)) is not None:
             await asyncio.to_thread(users.load)
+        # Else a reload has made a whole set meanwhile.
+        if self.current is begun:
+            self.current = self._make(begun.server, begun.ssl, handlers, blacklists)
 
     def start(self) -> None:
         """Begin to keep everything up to date, or begin anew and look at once."""
@@ -121,54 +144,70 @@ class Rulemaking:
         await asyncio.gather(*self._chores, return_exceptions=True)
 
     def reload(self, server: ServerSettings, ssl: ListenerSslSettings) -> None:
-        """Apply new <server> and <ssl> blocks. Filters, lists and users that cannot be had are logged;
-        the old ones stay."""
+        """Apply new <server> and <ssl> blocks, or log what of them cannot be had, and apply nothing."""
         try:
-            self._take_filters(server)
-        except BadFilter as error:
-            log.error("the old filters stay: %s", error)
-            server = replace(server, filter=self.server.filter, remotenets=self.server.remotenets)
-        try:
-            self._read_new_blacklists(server)
-        except BadList as error:
-            log.error("the old blacklists stay: %s", error)
-            server = replace(server, blacklist=self.server.blacklist, remotenets=self.server.remotenets)
-        if server.users != self.server.users and server.users is not None:
-            try:
-                self._logins.directory(server.users).load()
-            except BadUsers as error:
-                log.error("the old users stay: %s", error)
-                server = replace(server, users=self.server.users)
-        self.server, self.ssl = server, ssl
-        self.book = self._make_book()
+            handlers = self._make_handlers(server)
+            blacklists = self._read_blacklists(server)
+            users = self._users(server)
+            if users is not None and server.users != self.current.server.users:
+                users.load()
+        except (BadFilter, BadList, BadUsers) as error:
+            log.error("listener %s: the old settings stay: %s", self._listener, error)
+            return
+        self.current = self._make(server, ssl, handlers, blacklists)
 
-    def _read_new_blacklists(self, server: ServerSettings) -> None:
-        for path in _blacklists_of(server) - self._blacklists.keys():
-            file = BlacklistFile(path)
-            file.load()
-            self._blacklists[path] = file
+    def _make_handlers(self, server: ServerSettings) -> Mapping[FilterKey, Handler]:
+        """One for each filter that the settings name; existing ones stay."""
+        known = self.current.handlers
+        keys = {filter_key(each) for each in _blocks(server) if each.filter}
+        return {key: known.get(key) or make_handler(*key) for key in keys}
 
-    def _make_book(self) -> Rulebook:
-        server, known = self.server, self._blacklists
-        self._blacklists = {path: known.get(path) or BlacklistFile(path) for path in _blacklists_of(server)}
+    def _read_blacklists(self, server: ServerSettings) -> Mapping[Path, BlacklistFile]:
+        """The lists that are switched on; the new ones are read."""
+        known = self.current.blacklists
+        return {path: known.get(path) or BlacklistFile.read(path) for path in _blacklists_of(server)}
+
+    def _users(self, server: ServerSettings) -> Directory | None:
+        return None if server.users is None else self._logins.directory(server.users)
+
+    def _make(
+        self,
+        server: ServerSettings,
+        ssl: ListenerSslSettings,
+        handlers: Mapping[FilterKey, Handler],
+        blacklists: Mapping[Path, BlacklistFile],
+    ) -> RuleSet:
+        book = self._make_book(server, ssl, handlers)
+        made = RuleSet(server=server, ssl=ssl, handlers=handlers, blacklists=blacklists, book=book)
+        made.apply_blacklists()
+        return made
+
+    def _make_book(
+        self, server: ServerSettings, ssl: ListenerSslSettings, handlers: Mapping[FilterKey, Handler]
+    ) -> Rulebook:
         policy = relay_policy(server, self._resolved)
-        common, *others = (self._make_rules(each, policy) for each in _blocks(server))
+        common, *others = (self._make_rules(each, ssl, policy, handlers) for each in _blocks(server))
         book = Rulebook(common, [(each.ip, own) for each, own in zip(server.remotenets, others, strict=True)])
         book.resolve(policy, self._resolved)
-        quotas = self._make_quotas() if server.quotas else None
+        quotas = self._make_quotas(server) if server.quotas else None
         for rules in book:
             rules.quotas = quotas
-        self._apply_blacklists(book)
         return book
 
-    def _make_quotas(self) -> Quotas:
+    def _make_quotas(self, server: ServerSettings) -> Quotas:
         self._rates = self._rates or UsedRates.alone()
-        return Quotas(self.server, self._listener, self._rates, self._places, self._clock.monotonic)
+        return Quotas(server, self._listener, self._rates, self._places, self._clock.monotonic)
 
-    def _make_rules(self, server: ServerSettings, policy: RelayPolicy) -> Rules:
-        users = self._users
+    def _make_rules(
+        self,
+        server: ServerSettings,
+        ssl: ListenerSslSettings,
+        policy: RelayPolicy,
+        handlers: Mapping[FilterKey, Handler],
+    ) -> Rules:
+        users, now, handler = self._users(server), self._clock.now, handlers.get(filter_key(server))
         if users is None:
-            rules = Rules(server, policy, self.gate, now=self._clock.now, ssl=self.ssl, lmtp=self._lmtp)
+            rules = Rules(server, policy, self.gate, now=now, ssl=ssl, lmtp=self._lmtp, handler=handler)
             return for_programs(rules) if self._local else rules
         access = Access(
             types=server.authtypes,
@@ -182,32 +221,15 @@ class Rulemaking:
             now=self._clock.monotonic,
             nonce=secrets.token_urlsafe,
         )
-        now = self._clock.now
-        return Rules(server, policy, self.gate, access, now, self.ssl, self._lmtp, self._odmr)
-
-    @property
-    def _users(self) -> Directory | None:
-        path = self.server.users
-        return None if path is None else self._logins.directory(path)
-
-    def _take_filters(self, server: ServerSettings) -> None:
-        """One handler for each filter that the settings name; existing ones stay."""
-        keys = {filter_key(each) for each in _blocks(server) if each.filter}
-        self.handlers = {key: self.handlers.get(key) or make_handler(*key) for key in keys}
-
-    def _apply_blacklists(self, book: Rulebook | None = None) -> None:
-        for rules in book or self.book:
-            path = rules.settings.blacklist
-            if path is not None and rules.settings.blacklist_enabled:
-                rules.blacklist = self._blacklists[path].listed
+        return Rules(server, policy, self.gate, access, now, ssl, self._lmtp, self._odmr, handler)
 
     async def _keep_files(self) -> None:
         while True:
-            if (users := self._users) is not None:
+            if (users := self._users(self.current.server)) is not None:
                 await asyncio.to_thread(users.look)
-            for blacklist in list(self._blacklists.values()):
+            for blacklist in list(self.current.blacklists.values()):
                 await asyncio.to_thread(blacklist.look)
-            self._apply_blacklists()
+            self.current.apply_blacklists()
             await self._clock.sleep(_FILES_MS)
 
     async def _keep_looking_up(self) -> None:
@@ -218,12 +240,15 @@ class Rulemaking:
     async def _look_up(self) -> bool:
         """Go by the current addresses of the host names in relay_clients and remotenets. Whether all names
         have been looked up at some time."""
-        hosts = chain(self.server.relay_clients, *(each.ip for each in self.server.remotenets))
+        server = self.current.server
+        hosts = chain(server.relay_clients, *(each.ip for each in server.remotenets))
         names = host_names(list(hosts))
         if self._resolver is None or not names:
             return True
         await asyncio.gather(*(self._look_up_one(self._resolver, name) for name in names))
-        self.book.resolve(relay_policy(self.server, self._resolved), self._resolved)
+        # A reload may have come meanwhile.
+        now = self.current
+        now.book.resolve(relay_policy(now.server, self._resolved), self._resolved)
         return all(name in self._resolved for name in names)
 
     async def _look_up_one(self, resolver: Resolver, name: str) -> None:

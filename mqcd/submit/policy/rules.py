@@ -23,6 +23,7 @@ from mqcd.submit.esmtp.caller import Channel
 from mqcd.submit.esmtp.parameters import DSN_PARAMETERS, KEY
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.urgency import Urgency
+from mqcd.submit.filters.handlers import Handler
 from mqcd.submit.networks import ip_address, networks_of
 from mqcd.submit.policy.load import Load
 from mqcd.submit.policy.quotas import Quotas
@@ -66,8 +67,10 @@ class Rules:
         ssl: ListenerSslSettings = NO_SSL,
         lmtp: bool = False,
         odmr: bool = False,
+        handler: Handler | None = None,
     ) -> None:
-        """`access`: logins; None = nobody can log in. `now`: the wall time, ms."""
+        """`access`: logins; None = nobody can log in. `now`: the wall time, ms. `handler`: the filter that
+        the settings name."""
         self.lmtp = lmtp
         """Whether clients speak LMTP (RFC 2033)."""
         # Chunks would need a reply for each recipient even where BDAT itself is refused.
@@ -78,6 +81,9 @@ class Rules:
         self.tls_first = bool(ssl.certfile) and not ssl.latent
         """Whether connections begin with TLS."""
         self.settings = settings
+        self.handler = handler
+        self.unfiltered = bool(settings.filter) and handler is None
+        """The filter that the settings name has not been made: no session may begin."""
         self.policy = policy
         self.gate = gate
         self.access = access

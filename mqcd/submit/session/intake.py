@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
@@ -31,7 +31,6 @@ from mqcd.core.smtp.marks import Marks, marks_of
 from mqcd.core.smtp.reply import Refused, Reply
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 from mqcd.submit.esmtp.replies import FAULT
-from mqcd.submit.filters.handlers import FilterKey, Handler
 from mqcd.submit.message.completing import missing_fields
 from mqcd.submit.message.received import DateCache, local_header, protocol, received_header
 from mqcd.submit.message.zoning import MAX_SECTION, Zoning, fields_of
@@ -64,8 +63,6 @@ class Intake:
     dates: DateCache
     desk: Desk
     load: Load
-    handlers: Mapping[FilterKey, Handler] = field(default_factory=dict)
-    """The filters that see messages before they are committed, by their setting."""
     zoning: Zoning = field(default_factory=lambda: Zoning(()))
     """Which zone a message's header chooses."""
 

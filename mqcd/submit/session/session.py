@@ -74,7 +74,6 @@ from mqcd.submit.esmtp import replies
 from mqcd.submit.esmtp.caller import Caller
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.esmtp.states import EARLY, State
-from mqcd.submit.filters.handlers import filter_key
 from mqcd.submit.policy.rules import Rules
 from mqcd.submit.session import tasks
 from mqcd.submit.session.connections import tls_channel
@@ -125,8 +124,6 @@ class Session(asyncio.Protocol):
         self.dialogue.caller = caller
         self.deadlines = Deadlines(self.intake.clock, rules.settings.timeout)
         self.work = Work(self.intake.clock)
-        self._handler = self.intake.handlers.get(filter_key(rules.settings))
-        """Of the same settings as the rules: those of the door may be others once the connection is made."""
         self.filter: Filter | None = None
         self.link = Link.ANSWERING
         """Its changes: `link_states`."""
@@ -142,8 +139,8 @@ class Session(asyncio.Protocol):
         rules = self.dialogue.rules
         bare_lf = rules.settings.bare_newline is BareNewline.NORMALIZE
         self.wire = Wire(self._loop, self.transport, self.deadlines, bare_lf=bare_lf)
-        if self._handler is not None:
-            self.filter = Filter(self._handler, self.dialogue, self.transport, self.intake.clock, self.work)
+        if rules.handler is not None:
+            self.filter = Filter(rules.handler, self.dialogue, self.transport, self.intake.clock, self.work)
         self._host.enter(self)
         if rules.tls_first:
             self._begin_tls()

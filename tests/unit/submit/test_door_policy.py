@@ -168,16 +168,6 @@ async def test_a_door_that_takes_no_mail_needs_no_files(tmp_path: Path) -> None:
     await ours.door.stop()
 
 
-async def test_a_reload_keeps_the_blacklist_when_a_new_one_is_wrong(tmp_path: Path) -> None:
-    (tmp_path / "good").write_text("127.0.0.1\n")
-    ours = House(server(blacklist=tmp_path / "good"))
-    async with open_house(ours):
-        ours.door.reload(server(blacklist=tmp_path / "missing", maxrecips=7))
-        assert ours.door.settings.server.blacklist == tmp_path / "good"
-        assert ours.door.settings.server.maxrecips == 7
-        assert (await first_words(ours)).startswith("554 ")
-
-
 async def said_after(client: Client, clock: FakeClock, line: str, ms: int) -> str:
     """The reply to a line, which must not come before `ms` have gone by."""
     client.writer.write(line.encode() + b"\r\n")

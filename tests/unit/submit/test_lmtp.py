@@ -24,6 +24,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.handlers import Recording, Scripted
 from tests.fakes.observer import RecordingObserver
 from tests.fakes.store import MemoryStore
+from tests.unit.submit.session.test_filtering import handler_of
 from tests.unit.submit.support import Client, House, open_house, server, visit
 
 MAIL = "MAIL FROM:<from@example.net>"
@@ -88,8 +89,7 @@ async def test_a_filter_sees_lhlo_as_aiosmtpd_shows_it() -> None:
     async with client_of(house) as client:
         for line in lines:
             assert (await client.say(line)).startswith("250")
-        [handler] = house.door.intake.handlers.values()
-        assert handler.instance.calls == expected.calls
+        assert handler_of(house).calls == expected.calls
 
 
 async def test_a_recipient_that_a_filter_adds_has_no_reply() -> None:
@@ -99,8 +99,7 @@ async def test_a_recipient_that_a_filter_adds_has_no_reply() -> None:
 
     house = House(server(filter="tests.fakes.handlers:ScriptedWhole"))
     async with client_of(house) as client:
-        [handler] = house.door.intake.handlers.values()
-        cast("Scripted", handler.instance).acts["RCPT"] = expand
+        cast("Scripted", handler_of(house)).acts["RCPT"] = expand
         first, second = await to_three(client, b"hello\r\n.\r\n")
         assert first == second
         assert len(await house.queued()) == 4

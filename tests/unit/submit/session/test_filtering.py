@@ -29,7 +29,8 @@ def house(name: str, **settings: Any) -> House:
 
 
 def handler_of(house: House) -> Any:
-    [handler] = house.door.intake.handlers.values()
+    handler = house.door.intake.book.common.handler
+    assert handler is not None
     return handler.instance
 
 
@@ -261,11 +262,18 @@ async def test_reload_changes_the_filter_of_new_sessions() -> None:
         f"{FAKES}:asyncio",
         f"{FAKES}:Demanding",
         f"{FAKES}:LoggingIn",
+        f"{FAKES}:Uncallable",
     ],
 )
 def test_a_class_that_cannot_filter_is_refused(name: str) -> None:
     with pytest.raises(BadFilter, match=name.partition(":")[2]):
         make_handler(name)
+
+
+@pytest.mark.parametrize("option", ["raise=", "nothing="])
+def test_whatever_from_options_does_wrong_is_an_error_of_the_filter(option: str) -> None:
+    with pytest.raises(BadFilter, match="Optional"):
+        make_handler(f"{FAKES}:Optional", (option,))
 
 
 @pytest.mark.parametrize(
