@@ -2,12 +2,27 @@
 
 Values that do not parse count as left out, so that the walk continues; a caller must check `errors` before it
 uses the settings. A value left out, and an empty one, is the default.
+
+The walk follows the schema, not the document: `_block` asks for each of its entries, given or not. What else
+the document holds is found beside it. Each element is looked at once, by one of these; its line is noted
+first, since remarks name it.
+
+| an element | looked at by | holds |
+|---|---|---|
+| of a block | `_children` | attributes of the block, elements of its entries |
+| of rows, of a list, of either | `_holder` | values, as text or attributes; items of the list |
+| of another part | `_free` | text alone |
+| that the schema does not have there | `_foreign` | an error, unless `pending` names it |
+| inside one that `pending` names | `_look_inside` | what restricts, which is an error |
+
+A path `at` has list indexes (`mta/deliver/relays/relay[2]@name`): lines and remarks go by it. Schema and
+tables have none: `bare` takes them off.
 """
 
 import difflib
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from mqcd.config import pending
@@ -30,7 +45,7 @@ class TooManyErrors(Exception):
 
 
 class Reader:
-    """One walk over one document. Its paths have list indexes; `bare` makes those that the tables have."""
+    """One walk over one document, and what it found."""
 
     def __init__(self, file: str, tokens: Tokens) -> None:
         self.errors: list[Remark] = []
@@ -40,7 +55,7 @@ class Reader:
         self.lines: dict[str, int] = {}
         """The line of each element and attribute of the document, by its path with list indexes."""
         self.given: set[str] = set()
-        """The paths of the values that are not left to their defaults."""
+        """The paths of the values that the document states; also where the value is the default."""
         self.foreign = False
         """Something was found that Mailismus has and mqcd has not."""
         self._file = file
@@ -81,30 +96,40 @@ class Reader:
     # ------------------------------------------------------------ blocks
 
     def _block(self, block: Block, node: Node | None, at: str) -> Any:
-        values = self._values(block, node, at)
-        return values if block.fills is None else block.fills(**values)
-
-    def _values(self, block: Block, node: Node | None, at: str) -> dict[str, Any]:
-        """The fields that a block gives, by name. No node: all of them are defaults."""
-        found = {} if node is None else self._children(block, node, at)
+        """The settings that a block fills; of one that only groups, the fields by name. No node: defaults."""
         values: dict[str, Any] = {}
+        found = {} if node is None else self._children(block, node, at)
         for entry in block.entries:
+            name, here = _element(entry), join(at, entry.name)
+            # Attributes and lists without an element of their own stand in that of the block.
+            holder = found.get(name) if name else node
             if isinstance(entry, Row):
-                values[entry.attribute] = self._row(block, entry, node, found, at)
+                values[entry.attribute] = self._row(entry, holder, here, block=node)
             elif isinstance(entry, Many):
-                holder = found.get(entry.name) if entry.name else node
-                values[entry.attribute] = self._many(block, entry, holder, join(at, entry.name))
+                values[entry.attribute] = self._many(entry, holder, here)
             elif entry.fills is None:
-                values.update(self._values(entry, found.get(entry.name), join(at, entry.name)))
+                values.update(self._block(entry, holder, here))
             else:
-                child = found.get(entry.name)
-                values[entry.attribute] = self._block(entry, child, join(at, entry.name))
+                values[entry.attribute] = self._block(entry, holder, here)
         if block.free:
             names = {_element(entry) for entry in block.entries}
-            values[block.free] = tuple(
-                self._free(child, join(at, name)) for name, child in found.items() if name not in names
-            )
-        return values
+            free = {name: child for name, child in found.items() if name not in names}
+            values[block.free] = tuple(self._free(child, join(at, name)) for name, child in free.items())
+        return values if block.fills is None else block.fills(**values)
+
+    def _many(self, many: Many, node: Node | None, at: str) -> tuple[Any, ...]:
+        """The blocks of a list. Left out or empty: the default; `-`: none."""
+        listed = [] if node is None else [each for each in node.children if each.name == many.item.name]
+        items: list[Node | None] = [*listed]
+        if not items and (node is None or node.text != NONE):
+            items = [None for _ in many.default]
+        made = []
+        for index, item in enumerate(items, start=1):
+            here = f"{join(at, many.item.name)}[{index}]"
+            if item is not None:
+                self.lines[here] = item.line
+            made.append(self._block(many.item, item, here))
+        return tuple(made)
 
     def _free(self, node: Node, at: str) -> Given:
         """An element that another part gives a meaning."""
@@ -113,155 +138,44 @@ class Reader:
             self._foreign(child, at, ())
         if _PASSWORD.search(node.text):
             self.error(at, "holds a password: put it into a file of its own, and name that")
-        slip = self._tokens.unknown(node.text)
-        if slip is not None:
-            known = [f"%{name}%" for name in self._tokens.values]
-            self.error(at, f"unknown token {slip}" + _suggest(slip, known))
+        self._has_unknown_token(node.text, at)
         text = self._tokens.expand(node.text)
         self.given.add(at)
         return Given(name=node.name, text=text, path=self._tokens.absolute(pathlib.Path(text)))
 
-    def _many(self, around: Block, many: Many, node: Node | None, at: str) -> tuple[Any, ...]:
-        """The blocks of a list. Left out or empty: the default; `-`: none."""
-        items: list[Node | None] = [] if node is None else [*self._items(around, many, node, at)]
-        if not items and (node is None or node.text != NONE):
-            items = [None for _ in many.default]
-        here = (f"{join(at, many.item.name)}[{index}]" for index in range(1, len(items) + 1))
-        return tuple(self._block(many.item, item, each) for item, each in zip(items, here, strict=True))
-
-    def _items(self, around: Block, many: Many, node: Node, at: str) -> list[Node]:
-        items = [child for child in node.children if child.name == many.item.name]
-        for index, item in enumerate(items, start=1):
-            self.lines[f"{join(at, item.name)}[{index}]"] = item.line
-        if not many.name:
-            return items
-        if many in around.alternatives:
-            # The row that the list may stand in place of remarks on everything else.
-            return items
-        if node.text != NONE:
-            self._stray_text(node, at)
-        self._attributes(node, set(), at)
-        for child in node.children:
-            if child.name != many.item.name:
-                self._foreign(child, at, [many.item.name])
-        return items
-
-    # ------------------------------------------------------------ what is there
-
-    def _children(self, block: Block, node: Node, at: str) -> dict[str, Node]:
-        """The known elements of a block by name; remarks on all the others."""
-        self._stray_text(node, at)
-        self._attributes(node, {e.name for e in block.entries if e.name.startswith("@")}, at)
-        names = {_element(entry) for entry in block.entries} - {""}
-        repeated = {entry.item.name for entry in block.entries if isinstance(entry, Many) and not entry.name}
-        found: dict[str, Node] = {}
-        for child in node.children:
-            here = join(at, child.name)
-            if child.name in repeated:
-                continue
-            if child.name not in names and not block.free:
-                self._foreign(child, at, names | repeated)
-            elif child.name in found:
-                self.error(here, f"given again on line {child.line}: keep one of the two")
-            else:
-                self.lines[here] = child.line
-                found[child.name] = child
-        return found
-
-    def _stray_text(self, node: Node, at: str) -> None:
-        if node.text:
-            # Not quoted: what stands in the wrong place may be a password.
-            self.error(at, "text stands between elements: remove it, or put it in one of them")
-
-    def _attributes(self, node: Node, known: Iterable[str], at: str) -> None:
-        """Note the lines of the known attributes; remarks on the others."""
-        known = set(known)
-        for name in node.attributes:
-            here = join(at, f"@{name}")
-            self.lines[here] = node.line
-            value = Node(name=name, line=node.line, attributes={}, text=node.attributes[name], children=())
-            if f"@{name}" not in known and not self._pending(here, value):
-                self.error(here, "unknown attribute" + _suggest(f"@{name}", known, bare(at)))
-
-    def _foreign(self, node: Node, around: str, names: Iterable[str]) -> None:
-        """An element that the schema does not have here."""
-        at = join(around, node.name)
-        self.lines.setdefault(at, node.line)
-        if not self._pending(at, node):
-            self.error(at, "unknown element" + _suggest(node.name, names, bare(around)))
-
-    def _pending(self, at: str, node: Node) -> bool:
-        """Remark on what has no effect yet, also deep inside; False if the tables do not know it."""
-        path = bare(at)
-        if not pending.is_known(path):
-            return False
-        self.foreign = True
-        if node.text:
-            self.given.add(at)
-        if not self._refused(at, node):
-            if why := pending.no_effect(path, node):
-                self.warn(at, f"ignored: {why}")
-            self._look_inside(at, node)
-        return True
-
-    def _look_inside(self, at: str, node: Node) -> None:
-        """Look for what restricts inside an element that is ignored as a whole."""
-        for child in node.children:
-            here = join(at, child.name)
-            self.lines[here] = child.line
-            if not self._refused(here, child):
-                self._look_inside(here, child)
-
-    def _refused(self, at: str, node: Node) -> bool:
-        what = pending.restricts(bare(at), node)
-        if what:
-            self.error(at, f"would restrict {what}, and has no effect yet: take it out to go without")
-        return what is not None
-
     # ------------------------------------------------------------ values
 
-    def _row(self, block: Block, row: Row, node: Node | None, found: dict[str, Node], at: str) -> Any:
-        here = join(at, row.name)
-        holder = found.get(row.element) if row.element else node
-        if holder is not None and row.element:
-            rows = [each for each in block.entries if isinstance(each, Row) and each.element == row.element]
-            if row is rows[0]:
-                self._only_values(block, rows, holder, join(at, row.element))
+    def _row(self, row: Row, holder: Node | None, at: str, *, block: Node | None) -> Any:
+        """The value of a row. `holder`: the element that may hold it; `block`: that of the row's block."""
         text = _text(row, holder)
         if text:
-            self.given.add(here)
-            return self._given(row, here, text)
-        if row.required and node is not None:
-            self.error(here, f"must be given: expected {row.kind.expected}")
-        return self._default(row, here)
+            self.given.add(at)
+            return self._value(row, text, at)
+        if row.required and block is not None:
+            self.error(at, f"must be given: expected {row.kind.expected}")
+        return self._default(row, at)
 
-    def _only_values(self, block: Block, rows: Sequence[Row], holder: Node, at: str) -> None:
-        """Remark on what else stands in an element that holds these values."""
-        self._attributes(holder, {f"@{row.xml_attribute}" for row in rows if row.xml_attribute}, at)
-        lists = [each.item.name for each in block.alternatives if each.name == rows[0].element]
-        listed = [child for child in holder.children if child.name in lists]
-        if listed or all(row.xml_attribute for row in rows):
-            self._stray_text(holder, at)
-        off = pending.asks_nothing(holder.attributes.get("enabled", "Y"))
-        for child in holder.children:
-            if child not in listed and not (off and pending.is_known(bare(join(at, child.name)))):
-                self._foreign(child, at, lists)
-
-    def _given(self, row: Row, at: str, text: str) -> Any:
+    def _value(self, row: Row, text: str, at: str) -> Any:
         """The value of a text in the file; the default, and an error, if it does not parse."""
         try:
             value = self._parse(row, text)
         except BadValue as error:
             self.error(at, str(error))
             return self._default(row, at)
-        slip = self._tokens.unknown(text) if _has_paths(value) else None
+        if _has_paths(value) and self._has_unknown_token(text, at):
+            return value
+        if value != self._default(row, at):
+            # A few rows are read so that they can be shown, and are pending all the same.
+            self._is_pending(_text_node(row.name, self.line_of(at), text), at)
+        return value
+
+    def _has_unknown_token(self, text: str, at: str) -> bool:
+        """Whether a token in a path is replaced by no part: an error."""
+        slip = self._tokens.unknown(text)
         if slip is not None:
             known = [f"%{name}%" for name in self._tokens.values]
             self.error(at, f"unknown token {slip}" + _suggest(slip, known))
-        elif value != self._default(row, at):
-            asked = Node(name=bare(at), line=self.line_of(at), attributes={}, text=text, children=())
-            self._pending(at, asked)
-        return value
+        return slip is not None
 
     def _default(self, row: Row, at: str) -> Any:
         path = bare(at)
@@ -277,6 +191,106 @@ class Reader:
         if isinstance(value, tuple) and _has_paths(value):
             return tuple(map(self._tokens.absolute, value))
         return self._tokens.absolute(value) if _has_paths(value) else value
+
+    # ------------------------------------------------------------ what should not be there
+
+    def _children(self, block: Block, node: Node, at: str) -> dict[str, Node]:
+        """The elements in that of a block which the block has, by name, but for lists without an element of
+        their own."""
+        self._stray_text(node, at)
+        self._attributes(node, {each.name for each in block.entries if each.name.startswith("@")}, at)
+        names = {_element(entry) for entry in block.entries} - {""}
+        repeated = {each.item.name for each in block.entries if isinstance(each, Many) and not each.name}
+        found: dict[str, Node] = {}
+        for child in node.children:
+            here = join(at, child.name)
+            if child.name in repeated:
+                continue
+            if child.name not in names and not block.free:
+                self._foreign(child, at, names | repeated)
+            elif child.name in found:
+                self.error(here, f"given again on line {child.line}: keep one of the two")
+            else:
+                self.lines[here] = child.line
+                found[child.name] = child
+                self._holder(block, child, here)
+        return found
+
+    def _holder(self, block: Block, node: Node, at: str) -> None:
+        """An element of a block that holds values or a list. Its text may be a value, `-` no list."""
+        rows = [each for each in block.entries if isinstance(each, Row) and each.element == node.name]
+        lists = [
+            each.item.name for each in block.entries if isinstance(each, Many) and each.name == node.name
+        ]
+        if not rows and not lists:
+            return
+        self._attributes(node, {f"@{row.xml_attribute}" for row in rows if row.xml_attribute}, at)
+        if any(not row.xml_attribute for row in rows):
+            takes_text = all(child.name not in lists for child in node.children)
+        else:
+            takes_text = bool(lists) and node.text == NONE
+        if not takes_text:
+            self._stray_text(node, at)
+        off = pending.asks_nothing(node.attributes.get("enabled", "Y"))
+        for child in node.children:
+            # What an element that is switched off would restrict, it does not.
+            if child.name not in lists and not (off and pending.is_known(bare(join(at, child.name)))):
+                self._foreign(child, at, lists)
+
+    def _stray_text(self, node: Node, at: str) -> None:
+        if node.text:
+            # Not quoted: what stands in the wrong place may be a password.
+            self.error(at, "text stands between elements: remove it, or put it in one of them")
+
+    def _attributes(self, node: Node, known: Collection[str], at: str) -> None:
+        for name, text in node.attributes.items():
+            here = join(at, f"@{name}")
+            self.lines[here] = node.line
+            if f"@{name}" not in known and not self._is_pending(_text_node(name, node.line, text), here):
+                self.error(here, "unknown attribute" + _suggest(f"@{name}", known, bare(at)))
+
+    def _foreign(self, node: Node, around: str, names: Collection[str]) -> None:
+        """An element that the schema does not have here; `names` are those that it has."""
+        at = join(around, node.name)
+        self.lines.setdefault(at, node.line)
+        if not self._is_pending(node, at):
+            self.error(at, "unknown element" + _suggest(node.name, names, bare(around)))
+
+    # ------------------------------------------------------------ what has no effect yet
+
+    def _is_pending(self, node: Node, at: str) -> bool:
+        """Whether the tables of `pending` name it: then it is remarked on, and what stands inside."""
+        path = bare(at)
+        if not pending.is_known(path):
+            return False
+        self.foreign = True
+        if node.text:
+            self.given.add(at)
+        if not self._restricts(node, at):
+            if why := pending.no_effect(path, node):
+                self.warn(at, f"ignored: {why}")
+            self._look_inside(node, at)
+        return True
+
+    def _look_inside(self, node: Node, at: str) -> None:
+        """An element that is ignored as a whole, but for what restricts."""
+        for child in node.children:
+            here = join(at, child.name)
+            self.lines[here] = child.line
+            if not self._restricts(child, here):
+                self._look_inside(child, here)
+
+    def _restricts(self, node: Node, at: str) -> bool:
+        """Whether it would restrict something, if it had its effect: an error."""
+        what = pending.restricts(bare(at), node)
+        if what:
+            self.error(at, f"would restrict {what}, and has no effect yet: take it out to go without")
+        return what is not None
+
+
+def _text_node(name: str, line: int, text: str) -> Node:
+    """A value as the tables of `pending` look at it, be it an attribute or an element."""
+    return Node(name=name, line=line, attributes={}, text=text, children=())
 
 
 def _has_paths(value: Any) -> bool:
@@ -295,10 +309,12 @@ def _text(row: Row, holder: Node | None) -> str:
     return (holder.attributes.get(row.xml_attribute, "") if row.xml_attribute else holder.text).strip()
 
 
-def _suggest(name: str, names: Iterable[str], around: str | None = None) -> str:
-    """The end of an error about an unknown name: what was probably meant, or where the name belongs.
+def _suggest(name: str, names: Collection[str], around: str | None = None) -> str:
+    """The end of an error about an unknown name: what was probably meant, else where the name belongs, else
+    what may stand there.
 
-    `names` are the schema's names there; `around` is the path of the element that holds the name, if any.
+    `names` are the schema's names there; `around` is the path of the element that holds the name, None of a
+    token. What `pending` names may be what was meant, but is not suggested.
     """
     attribute = name.startswith("@")
     effective = [each for each in names if around is None or not pending.is_known(join(around, each))]
