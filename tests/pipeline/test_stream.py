@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -216,9 +216,8 @@ def test_a_failed_batch_changes_nothing_and_reports_why(
 class Unstarted(Stream):
     """A stream whose query is a fake: Spark is not asked for one."""
 
-    def __init__(self, store: Store, query: Any, done: Callable[[Commit], None]) -> None:
-        nobody: Any = None
-        super().__init__(nobody, store, store.root, clock=FakeClock(NOW), pace=Pace(), done=done)
+    def __init__(self, store: Store, query: Any, done: Callable[[Commit], None], spark: Any = None) -> None:
+        super().__init__(spark, store, store.root, clock=FakeClock(NOW), pace=Pace(), done=done)
         self._query = query
 
     def _start(self) -> Any:
@@ -237,6 +236,79 @@ def test_java_that_goes_while_it_is_asked_does_not_fail_a_stop(tmp_path: Path) -
     done: list[Commit] = []
     Unstarted(Store(tmp_path), Gone(), done.append).follow(stop)
     assert (stop.is_set(), done) == (True, [])
+
+
+class Batch:
+    """A query that is active until it is asked, then takes a batch as Spark does: its error is hidden."""
+
+    def __init__(self, stop: threading.Event | None, unread: Any) -> None:
+        """`stop`: set as the batch begins."""
+        self._stop = stop
+        self._unread = unread
+        self.stream: Unstarted
+
+    @property
+    def isActive(self) -> bool:
+        if self._stop is not None:
+            self._stop.set()
+        with suppress(Exception):
+            self.stream._take(self._unread, 0)
+        return False
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+class Unreadable:
+    """What Spark gives a batch, from files that cannot be read."""
+
+    def select(self, _column: str) -> None:
+        raise PySparkException("corrupt")
+
+
+class Context:
+    """Of Spark, which has ended or has not."""
+
+    def __init__(self, *, ended: bool) -> None:
+        self.sparkContext = self
+        self._ended = ended
+
+    @property
+    def defaultParallelism(self) -> int:
+        if self._ended:
+            raise Py4JError("stopped")
+        return 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "ended", "raises"),
+    [
+        (False, False, True),
+        (True, False, True),
+        (True, True, False),
+        (False, True, True),
+    ],
+)
+def test_a_batch_that_fails_under_a_stop_is_passed_over_only_with_spark_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool, ended: bool, raises: bool
+) -> None:
+    monkeypatch.setattr("mqcd.pipeline.batch.stream._LOOK", 0.001)
+    stop = threading.Event()
+    query = Batch(stop if asked else None, Unreadable())
+    query.stream = Unstarted(Store(tmp_path), query, lambda _commit: None, Context(ended=ended))
+    with pytest.raises(PySparkException, match="corrupt") if raises else nullcontext():
+        query.stream.follow(stop)
+
+
+def test_what_done_raises_is_raised_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def done(_commit: Commit) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    monkeypatch.setattr("mqcd.pipeline.batch.stream.take", lambda *_args, **_named: Commit(batch=1))
+    query = Batch(None, SimpleNamespace(select=lambda _column: None))
+    query.stream = Unstarted(Store(tmp_path), query, done, Context(ended=False))
+    with pytest.raises(BrokenPipeError):
+        query.stream.follow(threading.Event())
 
 
 def test_a_commit_is_reported_before_a_stop_may_go_on(

@@ -103,7 +103,8 @@ def _write_tables(
     processor busy for longer than their tasks do.
 
     Gives the files of recipients as the batch leaves them, and of other tables the committed files that it
-    replaces.
+    replaces. Where both rows fail, the error of the first is raised alone: nothing has changed, and the next
+    attempt meets the other.
     """
 
     def of_recipients() -> tuple[RecipientFiles, list[str]]:

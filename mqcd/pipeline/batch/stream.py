@@ -16,9 +16,13 @@ another writer in between, such as an account of all mail, is waited for, and wh
 | stopped while idle | a later micro-batch returns at once (`_stop`) | stops the query |
 | stopped while it waits for the lock | PipelineBusy: returns, nothing taken | waits for `_busy`, stops it |
 | stopped with a batch in hand | commits, calls `done` | waits for `_busy`, stops it |
-| the batch raises | `_failed`; Spark ends the query | raises that instead of Spark's own |
+| the batch raises | `_failed`; Spark ends the query | raises that instead of Spark's own, also if stopped |
+| `done` raises: the commit stands | the same | the same |
 | Spark ends the query, as with `Pace.once` | | returns, or raises what it ended with |
-| Java is gone (`_GONE`) | what asks Spark raises | passes over it if `stop` is set, else raises it |
+| Java is gone (`_GONE`) | what asks Spark raises: `_failed` | passes over it if stopped, else raises it |
+
+A stop of the service often ends its Java as well, and first: then that was asked for. What Java throws as it
+ends looks like a fault of the batch, so a batch that failed is passed over only where Spark has ended too.
 """
 
 from __future__ import annotations
@@ -46,7 +50,9 @@ _LOOK = 0.5
 """Seconds between two looks at whether Spark has ended the query by itself."""
 
 _GONE = (PySparkException, Py4JError, ConnectionError)
-"""What calls of Spark end with when its Java does."""
+"""What calls of Spark end with when its Java does; also what a batch of a running one fails with."""
+_LOOKS = 4
+"""Looks at whether Java ends: a signal to the whole service may reach it after a worker of its."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +83,7 @@ class Stream:
         done: Callable[[Commit], None],
         progress: Progress = no_progress,
     ) -> None:
-        """`done` is called with each commit, in a thread of Spark's."""
+        """`done` is called with each commit, in a thread of Spark's; what it raises ends the stream."""
         self._spark = spark
         self._store = store
         self._directory = directory
@@ -90,7 +96,7 @@ class Stream:
         self._failed: Exception | None = None
 
     def follow(self, stop: threading.Event) -> None:
-        """Take files until stopped, then finish the batch in hand. Raises what `run` raises."""
+        """Take files until stopped, then finish the batch in hand. Raises what `run` and `done` raise."""
         with suppress(PipelineBusy), self._writing(stop):
             # What a batch that was killed had committed is finished now, not with the next file.
             pass
@@ -100,14 +106,14 @@ class Stream:
             query = self._start()
             self._watch(query, stop)
             query.stop()
-            if self._failed is not None:
-                raise self._failed
-            if not stop.is_set():
+            if self._failed is None and not stop.is_set():
                 query.awaitTermination()
         except _GONE:
-            # A stop of the service often ends its Java as well, and first: then that was asked for.
             if not stop.is_set():
                 raise
+        failed = self._failed
+        if failed is not None and not (isinstance(failed, _GONE) and stop.is_set() and self._has_ended()):
+            raise failed
 
     def _watch(self, query: StreamingQuery, stop: threading.Event) -> None:
         """Until stopped, or Spark has ended the query by itself; then until no batch is in hand."""
@@ -119,6 +125,17 @@ class Stream:
             self._stop.set()
             with self._busy:
                 pass
+
+    def _has_ended(self) -> bool:
+        """Whether Spark has ended, or does so soon."""
+        for _ in range(_LOOKS):
+            try:
+                # Asks its context, which raises once it has been stopped.
+                _ = self._spark.sparkContext.defaultParallelism
+            except _GONE:
+                return True
+            threading.Event().wait(_LOOK)
+        return False
 
     def _start(self) -> StreamingQuery:
         pace = self._pace
@@ -152,6 +169,9 @@ class Stream:
                     files = frames.files_named(unread, last.taken)
                     now = self._clock.now()
                     taken = take(self._spark, self._store, last, files, self._progress, now=now)
+                # Spark begins with a batch also where there is nothing to take.
+                if taken is not last:
+                    self._done(taken)
             except PipelineBusy:
                 # Stopped while it waited.
                 return
@@ -159,6 +179,3 @@ class Stream:
                 # Spark would wrap it in a text of its own.
                 self._failed = error
                 raise
-            # Spark begins with a batch also where there is nothing to take.
-            if taken is not last:
-                self._done(taken)

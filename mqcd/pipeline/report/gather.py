@@ -95,7 +95,6 @@ def gather(
     earlier = days_before(store, period, days)
     senders, all_senders = _senders(frames.read(spark, store, "senders", period))
     classes, shapes, refusals = _replies(frames.read(spark, store, "replies", period))
-    everybody = frames.read(spark, store, "recipients")
     sites, worst, total = _sites(selected)
     moments = _moments(selected, width, coverage.since, coverage.until)
     return Figures(
@@ -117,11 +116,7 @@ def gather(
         replies=shapes,
         refusals=refusals,
         duplicates=_named(accepted.where("duplicate OR possible_duplicate"), F.col("accepted").desc()),
-        stuck=Listing(rows=tuple(account.overdue[:LISTED]), total=account.stuck)
-        if account
-        else _named(_stuck(everybody, coverage.until - overdue_ms), F.col("accepted").asc())
-        if overdue_ms
-        else Listing(),
+        stuck=_stuck(spark, store, account, coverage.until, overdue_ms),
         overdue_ms=overdue_ms,
     )
 
@@ -130,7 +125,7 @@ def gather(
 
 
 def last_days(store: Store, days: int, made: int) -> list[str]:
-    """The hours that have events, back from the newest; `made` is now, ms.
+    """The days that have events, back from the newest; `made` is now, ms.
 
     A server whose clock once ran ahead must not hide all that happened since: what lies after tomorrow is
     left out, unless there is nothing else.
@@ -247,6 +242,7 @@ def _sites(selected: DataFrame) -> tuple[Listing[Site], tuple[Site, ...], Tried]
         "site", cut(F.coalesce("site", "destination", F.lit("")))
     )
     text = cut(F.coalesce("reply", F.lit(""))).alias("text")
+    # Its fields are those of `Reply`. Structs compare by their first field: the largest is the newest.
     reply = F.struct(F.unix_millis("at").alias("at"), "code", "status", text)
     last = F.max(F.when(F.col("event") != Verb.DELIVERED.value, reply)).alias("last")
     by_site = verdicts.groupBy("site").agg(*_tried(), last).persist()
@@ -304,11 +300,13 @@ def _replies(selected: DataFrame) -> tuple[tuple[Shape, ...], Listing[Shape], in
     shape = F.coalesce("shape", F.lit("")).alias("shape")
     shapes = selected.groupBy(shape, "code", "status").agg(
         *sums,
+        # Of one hour: the same sites may come again in others, so the numbers cannot be added.
         F.max("sites").alias("sites"),
         F.max(kind).alias("kind"),
         cut(F.coalesce(F.max("example"), F.lit(""))).alias("example"),
     )
     rows = shapes.orderBy(F.col("count").desc(), "shape").limit(TOP).collect()
+    # Rows with a null in one of them would not be counted; a shape is none.
     count = F.count_distinct("shape", F.coalesce("code", F.lit(0)), F.coalesce("status", F.lit("")))
     (total,) = selected.agg(count.alias("n"), F.sum("count").alias("count")).collect()
     found = Listing(rows=_as_shapes(rows), total=total["n"])
@@ -324,10 +322,18 @@ def _as_shapes(rows: list[Row]) -> tuple[Shape, ...]:
     return tuple(Shape(**row.asDict()) for row in rows)
 
 
-def _stuck(recipients: DataFrame, before: int) -> DataFrame:
-    """Not finished by events, and due before that: the queue was not asked."""
+def _stuck(
+    spark: SparkSession, store: Store, account: Account | None, until: int, overdue_ms: int
+) -> Listing[Named]:
+    """What has waited for long after it was due: by the queue where it was asked, else by events, in which it
+    is not finished, and was due `overdue_ms` (0 = nothing is overdue) before the last of them."""
+    if account is not None:
+        return Listing(rows=tuple(account.overdue[:LISTED]), total=account.stuck)
+    if not overdue_ms:
+        return Listing()
     due = F.unix_millis(F.coalesce("due", "last_event"))
-    return recipients.where((F.col("outcome") == "queued") & (due < F.lit(before)))
+    overdue = (F.col("outcome") == "queued") & (due < F.lit(until - overdue_ms))
+    return _named(frames.read(spark, store, "recipients").where(overdue), F.col("accepted").asc())
 
 
 def _named(recipients: DataFrame, order: Column) -> Listing[Named]:

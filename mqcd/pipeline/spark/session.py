@@ -4,9 +4,9 @@ Where it has what from; of several sources the first one that says anything coun
 
 | | a session that starts here | under spark-submit, whose Java runs already |
 |---|---|---|
-| master | `master`, `local[*]` | its --master |
+| master | spark.master in `settings`, `master`, `local[*]` | its --master |
 | settings | `settings`, DEFAULTS | its --conf; for SQL settings that it leaves open, the same |
-| address | SPARK_LOCAL_IP, loopback | its own |
+| address | spark.driver.host and .bindAddress in `settings`, SPARK_LOCAL_IP, loopback | its own |
 | Java, 17 or later | JAVA_HOME, `java` in PATH | its own |
 | Spark | SPARK_HOME and SPARK_CONF_DIR, the package's | its own |
 | jars in front | those of `gateway.FIRST`, if Spark is the package's | its own |
