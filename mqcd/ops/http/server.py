@@ -2,8 +2,8 @@
 
 It is made for a scraper, a browser and the commands on the same machine, not to face the world: no
 keep-alive, and bodies only where a page takes one. A peer that is slow, endless or wrong costs one bounded
-connection and gets 400, 408, 413 or 431. At the limit on connections the one that has waited longest for its
-peer is closed; 503 where all are being answered. A page that fails gives 500 and a log line. With `hosts`, a
+connection and gets 400, 408, 413 or 431. At the limit on connections the oldest of those that wait for their
+peers is closed; 503 where all are being answered. A page that fails gives 500 and a log line. With `hosts`, a
 request under another name gets 421 (see `hosts`).
 """
 
@@ -173,9 +173,10 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) > self._most:
-            request, answer = None, plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
+            request, whole = None, False
+            answer = plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
         else:
-            request, answer = await self._answer(reader, writer)
+            request, whole, answer = await self._answer(reader, writer)
         head_only = request is not None and request.method == "HEAD"
         writer.write(encode(answer, head_only=head_only))
         if answer.chunks is None:
@@ -191,7 +192,7 @@ class HttpServer:
                     )
                     raise
                 await self._stream(chunks, writer, answer.length, head_only=head_only)
-        if request is None:
+        if not whole:
             # Closing on unread octets resets the connection, and the peer would not see why.
             writer.write_eof()
             await self._for_peer(_discard(reader))
@@ -229,32 +230,35 @@ class HttpServer:
 
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> tuple[Request | None, Answer]:
+    ) -> tuple[Request | None, bool, Answer]:
+        """The request, None where it is none; whether it was read to its end; the answer."""
+        request: Request | None = None
         try:
             head = await self._for_peer(reader.readuntil(b"\r\n\r\n"))
             request = parse_request(head)
             if request is None:
-                return None, plain(HTTPStatus.BAD_REQUEST, "not an HTTP/1 request")
+                return None, False, plain(HTTPStatus.BAD_REQUEST, "not an HTTP/1 request")
             found, names = self._found(request.path)
             reads = found is not None and found.reads and request.method == "POST"
             if refused := self._refused(request, reads):
-                return None, refused
+                return request, False, refused
             if request.continues:
                 writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             body = b""
             if request.length and not reads:
                 body = await self._for_peer(reader.readexactly(request.length))
         except TimeoutError:
-            return None, plain(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
+            return request, False, plain(HTTPStatus.REQUEST_TIMEOUT, "the request took too long")
         except asyncio.LimitOverrunError:
-            return None, plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long")
+            text = "the request is too long"
+            return request, False, plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
         except asyncio.IncompleteReadError:
-            return None, plain(HTTPStatus.BAD_REQUEST, "the request ends before its end")
+            return request, False, plain(HTTPStatus.BAD_REQUEST, "the request ends before its end")
         chunks = self._body(reader, request.length) if reads else None
         request = replace(request, body=body, chunks=chunks, uid=_peer(writer), names=names)
         answer = await self._page(found, request)
-        # A body that was not read to its end would reset the connection.
-        return None if reads else request, answer
+        # What a page reads by itself it may leave.
+        return request, not reads, answer
 
     async def _body(self, reader: asyncio.StreamReader, length: int) -> AsyncIterator[bytes]:
         while length:

@@ -134,6 +134,12 @@ async def test_head_is_the_same_without_the_body(bench: Bench) -> None:
     assert (status, fields["Content-Length"], body) == (200, "6", b"")
 
 
+async def test_a_refused_head_has_no_body_either(bench: Bench) -> None:
+    status, fields, body = await bench.ask(b"HEAD /page HTTP/1.1\r\nHost: elsewhere\r\n\r\n")
+    assert (status, body) == (421, b"")
+    assert int(fields["Content-Length"]) > 0
+
+
 async def test_a_big_page_comes_whole(bench: Bench) -> None:
     _, _, body = await bench.get("/big")
     assert len(body) == 3_000_000
