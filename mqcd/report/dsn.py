@@ -10,11 +10,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from email.header import Header
 from email.utils import format_datetime
 from enum import Enum
 
+from mqcd.core.events import format_time
 from mqcd.core.model import Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.transition import last_attempt
@@ -106,8 +107,9 @@ def wants_failures(recipient: Recipient) -> bool:
 
 
 def format_date(ms: int) -> str:
-    """A date as header fields carry it (RFC 5322, 3.3), in UTC."""
-    return format_datetime(datetime.fromtimestamp(ms // 1000, UTC))
+    """A date as header fields carry it (RFC 5322, 3.3), in UTC. One that cannot be is the nearest that can:
+    a record's time of acceptance has no bounds."""
+    return format_datetime(datetime.fromisoformat(format_time(ms)))
 
 
 # ---------------------------------------------------------------- header

@@ -321,6 +321,15 @@ def test_dates_are_english_and_utc() -> None:
     assert format_date(1_795_186_996_447) == "Fri, 20 Nov 2026 15:03:16 +0000"
 
 
+@pytest.mark.parametrize(("ms", "year"), [(-(1 << 60), "1970"), (1 << 48, "9999"), (1 << 80, "9999")])
+def test_a_time_that_cannot_be_stops_no_report(ms: int, year: str) -> None:
+    bounce = replace(BOUNCE, envelope=replace(BOUNCE.envelope, received=ms))
+    late = replace(notice(bounce), action=Action.DELAYED, retry_until=ms)
+    [fields, of_recipient] = status_blocks(parts(parse(compose(late)))[1])
+    assert year in dict(fields)["Arrival-Date"]
+    assert year in dict(of_recipient)["Will-Retry-Until"]
+
+
 def test_the_last_attempt_stands_in_both_parts() -> None:
     at = RECEIVED + 60_000
     words = "no such user " + "x" * 700
