@@ -3,8 +3,9 @@
 * A quota of N in a time may be used up at once; what is used comes back evenly over that time.
 * Of the quotas of one kind of party (`by`) the first in the file that matches the party counts.
 * A message, its recipients and octets are used when its content has come, and given back where the queue does
-  not take it, or has it already; MAIL and RCPT are refused before that where no room is left. One
-  message larger than a whole quota of octets is taken when none of it is used.
+  not take it, or has it already, but not where the session is cut off on the way; MAIL and RCPT are refused
+  before that where no room is left. One message larger than a whole quota of octets is taken when none of it
+  is used.
 * Sessions count from their first MAIL on.
 * What is used is kept in bounded memory that all processes share (`core.ports.UsedRates`): where it is full,
   parties share a place, and less goes than allowed, never more. Sessions are `core.ports.Tokens`, or counted

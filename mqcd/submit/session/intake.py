@@ -18,6 +18,7 @@ tenant, and zones that go by headers.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from collections.abc import Sequence
@@ -100,10 +101,15 @@ async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering:
         return replied
     with Use(dialogue.rules.quotas) as use:
         submission = await _prepare(intake, dialogue, stream, content, key, use)
-        spid = await _commit(intake, dialogue, submission)
+        try:
+            spid = await _commit(intake, dialogue, submission)
+        except asyncio.CancelledError:
+            # Cut off, which need not stop the message: less may be sent than allowed, not more.
+            use.keep(_late_octets(submission, stream))
+            raise
         if spid == submission.envelope.spid:
-            # Of a large message only now the size is known; a repeat is no message.
-            use.keep(stream.size if submission.content is stream else 0)
+            # A repeat is no message.
+            use.keep(_late_octets(submission, stream))
     return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
 
 
@@ -215,6 +221,11 @@ def _use_quotas(use: Use, dialogue: Dialogue, named: Sequence[str], content: byt
     refused = use.begin(dialogue.client, dialogue.user, named, recipients, octets)
     if refused is not None:
         raise DoorRefused(*refused)
+
+
+def _late_octets(submission: Submission, stream: Stream) -> int:
+    """Those of a large message, whose size is known only once it has come."""
+    return stream.size if submission.content is stream else 0
 
 
 def _header(intake: Intake, dialogue: Dialogue, spid: int, now: int) -> bytes:

@@ -14,7 +14,7 @@ from mqcd.net.shared.used_rates import UsedRates, make
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.policy.quotas import Parties, Quotas, SessionPlaces
 from tests.fakes.clock import FakeClock
-from tests.unit.submit.support import House, open_house, server, visit
+from tests.unit.submit.support import House, open_house, server, until_gone, visit
 from tests.unit.submit.test_door import Store
 
 HOUR = 3_600_000
@@ -245,6 +245,26 @@ async def test_what_the_queue_does_not_take_uses_no_quota(inline_max: int) -> No
         store.error = None
         assert await deliver(client) == ["250", "250", "250"]
         assert await deliver(client) == ["450"]
+
+
+@pytest.mark.parametrize("inline_max", [65536, 0])
+async def test_a_message_on_its_way_keeps_its_quota_when_the_session_is_cut(inline_max: int) -> None:
+    store = Store()
+    store.go.clear()
+    quotas = (quota(QuotaBy.CLIENT, messages=rate(1)),)
+    ours = House(server(quotas=quotas), store=store, clock=store.clock, inline_max=inline_max)
+    async with open_house(ours):
+        async with visit(ours) as client:
+            await client.begin()
+            client.writer.write(b"a\r\n.\r\n")
+            await store.entered.wait()
+            [session] = ours.door._sessions
+            session.cut()
+            await until_gone(ours)
+        store.go.set()
+        async with visit(ours) as client:
+            await client.say("EHLO client")
+            assert await deliver(client) == ["450"]
 
 
 async def test_a_repeat_uses_no_quota() -> None:
