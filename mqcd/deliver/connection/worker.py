@@ -231,10 +231,11 @@ class Worker:
         job = self._job
         if job is None or not await self._connect(job):
             return
-        policy = job.hop.policy
+        hop = job.hop
         while (job := self._job) is not None and self._link is not None:
-            if self._terms.halted or (job.hop.policy is not policy and job.hop.policy != policy):
-                # Delivery was paused. Or settings were reloaded: nothing is sent under outdated settings.
+            if self._terms.halted or (job.hop is not hop and not job.hop.fits(hop)):
+                # Delivery was paused. Or the connection was opened for mail that goes another way: settings
+                # were reloaded, or another site has the lane's name.
                 self._again(self._let_go(job))
                 break
             if self._placed_anew(job):

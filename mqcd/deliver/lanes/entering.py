@@ -100,7 +100,7 @@ class Entering:
         """Start a job for new recipients of one message over an idle connection of their lane; without
         `reuse` they wait there for one. None: no room, or something holds them. They count as claimed."""
         lane = self._lanes.get(hop.key)
-        if lane is None or lane.hop.policy is not hop.policy or not is_free(lane, self._throttle.senders):
+        if lane is None or not lane.hop.fits(hop) or not is_free(lane, self._throttle.senders):
             return None
         free = lane.idle > 0 and not lane.queue.waiting
         if not free and not lane.has_room(len(recipients)):

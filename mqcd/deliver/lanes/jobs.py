@@ -184,11 +184,11 @@ class JobQueue:
     """By SPID: the job that takes further recipients of that message."""
 
     def join(self, recipient: Recipient, hop: Hop, most: int) -> bool:
-        """Add a recipient to the job of its message, if one waits that has room and the same policy; it
-        is full with `most` recipients."""
+        """Add a recipient to the job of its message, if one waits that has room and goes the same way;
+        it is full with `most` recipients."""
         job = self._joinable.get(recipient.envelope.spid)
         # One policy and one site make one transaction, also for several domains.
-        if job is None or job.hop.policy is not hop.policy:
+        if job is None or not job.hop.fits(hop):
             return False
         job.recipients.append(recipient)
         self.count(job, 1)

@@ -95,6 +95,15 @@ class Hop:
     sole: bool = True
     """All mail for the domain that it was found for goes this way, from any sender."""
 
+    def fits(self, other: Hop) -> bool:
+        """Whether its mail may go with that of the other one, in a transaction and over a connection.
+
+        A stranger's MX records name his lane: that it has the name of another's is not enough.
+        """
+        if self.policy is not other.policy and self.policy != other.policy:
+            return False
+        return self.destination.shares_hosts(other.destination)
+
 
 def hop(destination: Destination, policy: Policy, sole: bool = True) -> Hop:
     """The hop that a policy makes of a destination."""

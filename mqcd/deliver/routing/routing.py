@@ -12,11 +12,12 @@ only; then the first in the file.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from hashlib import blake2s
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
+from itertools import chain
 from random import Random
 
 from mqcd.config.settings import AuthSettings, Network, RelaySettings, SslSettings
@@ -51,6 +52,13 @@ class Destination:
     lmtp: bool = False
     auth: AuthSettings = NO_LOGIN
     ssl: SslSettings = NO_SSL
+
+    def shares_hosts(self, other: Destination) -> bool:
+        """Whether the other one has the same hosts, of whatever preference, and the same port."""
+        if self is other:
+            return True
+        same = self.hosts == other.hosts or set(chain(*self.hosts)) == set(chain(*other.hosts))
+        return same and self.port == other.port
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,11 +257,15 @@ def unfit(address: str) -> str:
 
 
 def site_name(hosts: Sequence[str]) -> str:
-    """A short name for a set of hosts, best first: the best one, and a mark that distinguishes the set."""
+    """A name for a set of hosts, best first: the best one, and a mark that distinguishes the set.
+
+    The mark is the same in all runs, for rules and tables name sites, and so long that a stranger finds no
+    hosts of his own that give his domain another site's name, and with it its lane.
+    """
     if len(set(hosts)) == 1:
         return hosts[0]
-    mark = zlib.crc32(" ".join(sorted(set(hosts))).encode())
-    return f"{hosts[0]}+{len(set(hosts)) - 1}-{mark:08x}"
+    mark = blake2s(" ".join(sorted(set(hosts))).encode(), digest_size=16).hexdigest()
+    return f"{hosts[0]}+{len(set(hosts)) - 1}-{mark}"
 
 
 def order(destination: Destination, turn: int) -> list[str]:

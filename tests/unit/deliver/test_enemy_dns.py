@@ -12,7 +12,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Bounced, Deferred
 from mqcd.core.ports import MxHost
 from mqcd.core.smtp.reply import Reply
-from mqcd.deliver.routing.routing import MAX_HOSTS, Destination, by_mx, unfit
+from mqcd.deliver.routing.routing import MAX_HOSTS, Destination, by_mx, site_name, unfit
 from mqcd.net.dialer import SystemDialer
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
@@ -146,3 +146,31 @@ def test_own_addresses_are_known() -> None:
     assert dialer.is_own("127.0.0.1")
     assert not dialer.is_own("192.0.2.1")
     assert not dialer.is_own("2001:db8::1")
+
+
+VICTIM = [(1, "mx1.victim.example"), (1, "mx2.victim.example")]
+FORGED = site_name([host for _, host in VICTIM])
+"""A stranger's only host has the name of another's lane."""
+
+
+def forged() -> FakeResolver:
+    return FakeResolver(
+        mx={"victim.example": VICTIM, "evil.example": [(1, FORGED)]},
+        addresses={FORGED: ["192.0.2.66"], **{host: ["192.0.2.1"] for _, host in VICTIM}},
+    )
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_host_with_a_lanes_name_gets_no_mail_of_others(at_once: bool) -> None:
+    async with Kit(BY_DNS, {"192.0.2.1": Peer, "192.0.2.66": Peer}, forged()) as kit:
+        if at_once:
+            await kit.submit("to@evil.example", "to@victim.example")
+        else:
+            await kit.submit("to@evil.example")
+            await kit.heard(Verb.DELIVERED)
+            await kit.until(lambda: kit.deliverer.lanes()[0].idle == 1)
+            await kit.submit("to@victim.example")
+        await kit.heard(Verb.DELIVERED, 2)
+        dialled = zip(kit.dialer.dialled, kit.dialer.peers, strict=True)
+        mail = {address: [sent[1] for sent in peer.messages] for (address, _), peer in dialled}
+        assert mail == {"192.0.2.66": [("to@evil.example",)], "192.0.2.1": [("to@victim.example",)]}

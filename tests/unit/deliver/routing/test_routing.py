@@ -131,6 +131,23 @@ def test_domains_with_the_same_mx_set_share_a_destination() -> None:
     assert one.name.startswith("a.mx+1-")
 
 
+def test_a_stranger_finds_no_hosts_that_make_another_sites_name() -> None:
+    victim = mx((10, "mx1.victim.example"), (10, "mx2.victim.example"))
+    made = "xppppqppqqqqpqqppqqppqpqpqqppqppqpppppppp.evil.example"  # The CRC32 of both sets is the same.
+    stranger = mx((10, "mx1.victim.example"), (10, made))
+    one = destination(routing.by_mx("victim.example", victim, 25, False))
+    two = destination(routing.by_mx("evil.example", stranger, 25, False))
+    assert one.name != two.name
+
+
+def test_hosts_are_shared_whatever_their_preference() -> None:
+    one = Destination(name="a", hosts=(("a.mx",), ("b.mx",)), port=25)
+    assert one.shares_hosts(replace(one, name="b"))
+    assert one.shares_hosts(replace(one, hosts=(("b.mx", "a.mx"),)))
+    assert not one.shares_hosts(replace(one, hosts=(("a.mx",), ("c.mx",))))
+    assert not one.shares_hosts(replace(one, port=2525))
+
+
 def test_null_mx_is_permanent() -> None:
     route = routing.by_mx("example.com", mx((0, "")), 25, False)
     assert isinstance(route, Unroutable)
