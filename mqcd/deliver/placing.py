@@ -7,6 +7,7 @@ effect.
 
 | in this order | `_place` of a recipient that comes | `_route` of each that waited for it |
 |---|---|---|
+| settings or advice have changed meanwhile | | placed anew |
 | a batch is to reach it | settled: as the batch says | the same |
 | a rule keeps it (not asked yet if one on sites may be stronger) | settled, or parked | the same |
 | never tried, and suppressed by advice (likewise) | settled: fails | the same |
@@ -36,7 +37,7 @@ from mqcd.deliver.lanes.lane import Give
 from mqcd.deliver.reaching import Reaching
 from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.routing.router import Router
-from mqcd.deliver.routing.routing import Unroutable
+from mqcd.deliver.routing.routing import Route, Unroutable
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.standing import KeptBack, Standing
 from mqcd.deliver.terms import Terms
@@ -81,6 +82,7 @@ class Placing:
             terms.own_names,
             self._shapings,
             terms.processes,
+            terms.generation,
         )
 
     def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
@@ -194,13 +196,23 @@ class Placing:
         return rule, self._standing.apply(rule, recipient, hop, self._terms.schedule.longest, kept)
 
     async def _route(self, domain: str) -> None:
+        router = self.router
         try:
-            route = await self.router.find(domain)
+            route = await router.find(domain)
         except Exception:
             _log.exception("internal error: no route for domain %r", domain)
             route = Unroutable(reply=INTERNAL)
         recipients = self._waiting.pop(domain, [])
         self._asked_at.pop(domain, None)
+        if self.router is router:
+            self._place_routed(recipients, domain, route)
+        else:
+            # What was found is not how the mail goes now.
+            self.place(recipients)
+        self._changed()
+
+    def _place_routed(self, recipients: list[Recipient], domain: str, route: Route) -> None:
+        """Put those that waited for a route into their lanes."""
         kept, gives, failed = KeptBack(), [], []
         for each in recipients:
             try:
@@ -225,7 +237,6 @@ class Placing:
         if gives:
             self._settling.give(*gives)
         self._settling.keep_back(kept)
-        self._changed()
 
     def _own_fault(self, recipient: Recipient) -> None:
         """An exception ended the placing of a recipient: log it and put the recipient off."""

@@ -140,11 +140,13 @@ class Deliverer:
         self._held.begin()
 
     def reload(self, settings: DeliverSettings, schedule: RetrySchedule, own_names: Collection[str]) -> None:
-        """Apply new settings, schedule and names from the next decision on; DNS servers stay as they are.
+        """Apply new settings, schedule and names from the next decision on, also to what waits for its turn;
+        DNS servers stay as they are.
 
         The rules come behind the routes: their conditions name the new zones, and what waits is placed anew.
         """
         terms = self._terms
+        terms.generation += 1
         terms.settings, terms.schedule, terms.own_names = settings, schedule, own_names
         self._sweep.tick_ms = _tick_of(settings)
         self._table.rebind(bounds_of(settings, self._most_connections, self._used), self._clock.monotonic())
@@ -168,7 +170,7 @@ class Deliverer:
         resolved = [replace(rule, where=live.resolved(rule.where, zones=zones)) for rule in rules]
         self._standing.replace(resolved, grace_ms)
         self.reaching.bind_rules({rule.id for rule in rules})
-        self._place_all_anew(self._standing.misplaces)
+        self._place_all_anew(self._misplaces)
 
     def act(self, keys: Collection[tuple[int, int]], batch: Batch, selection: Selection) -> None:
         """Have an operator's batch on a selection reach recipients of it that are in flight (SPID and QID)
@@ -182,13 +184,19 @@ class Deliverer:
         self._placing.place(self._table.withdraw(misplaced))
         self._wake.look_afresh()
 
+    def _misplaces(self, hop: Hop, recipient: Recipient) -> bool:
+        """Whether a recipient that waits at a hop may belong elsewhere by the settings and rules that stand
+        now."""
+        return hop.generation != self._terms.generation or self._standing.misplaces(hop, recipient)
+
     def _place_anew(self, job: Job) -> bool:
-        """Place a job again that left its lane before other rules stood, or before a batch was to reach it;
-        False where it is right."""
-        standing, awaited, hop = self._standing, self.reaching.awaited, job.hop
-        if not (standing.stands or awaited or hop.policy.rule):
+        """Place a job again that left its lane before other settings or rules stood, or before a batch was to
+        reach it; False where it is right."""
+        awaited, hop = self.reaching.awaited, job.hop
+        outdated = hop.generation != self._terms.generation
+        if not (self._standing.stands or awaited or hop.policy.rule or outdated):
             return False
-        if not any(each.key in awaited or standing.misplaces(hop, each) for each in job.recipients):
+        if not any(each.key in awaited or self._misplaces(hop, each) for each in job.recipients):
             return False
         self._placing.place(job.recipients)
         return True

@@ -26,6 +26,8 @@ class Terms:
     """The names of this server; mail that DNS routes to them would loop."""
     tokens: Tokens | None = None
     """With several shards: the connections that they share."""
+    generation: int = 0
+    """How often settings, schedule or names have changed."""
     traces: Traces = field(init=False)
     """The traces that apply to connections that are opened."""
     started: int = 0

@@ -4,9 +4,9 @@ The job at hand is the worker's, with its claimed recipients, until `_let_go`; e
 
 | what happens | the recipients are | by |
 |---|---|---|
-| delivery is paused, or settings were reloaded | put back | `_again` |
+| delivery is paused, or it goes another way than the connection's first job | put back | `_again` |
 | a stop comes while it waits for a connection that shards share | put back | `_again` |
-| they belong elsewhere by the rules that stand now | placed anew | `placed_anew` |
+| they belong elsewhere by the settings or rules that stand now | placed anew | `placed_anew` |
 | this machine could not open a connection | parked for SHORTAGE_MS | `_no_room` |
 | no host takes mail for now, at CONNECT or GREETING; others of the lane work | put back | `_unreachable` |
 | no host takes mail, and they bounce by its reply or a rule | settled; the lane hears nothing | the same |
@@ -83,7 +83,7 @@ class Worker:
     _connector: Connector
     _sweep: Sweep
     _placed_anew: Callable[[Job], bool]
-    """Takes a job that belongs elsewhere by the rules that stand now."""
+    """Takes a job that belongs elsewhere by the settings or rules that stand now."""
     _changed: Callable[[], None]
     _idle: Idle
     lane: Lane
@@ -233,13 +233,14 @@ class Worker:
             return
         hop = job.hop
         while (job := self._job) is not None and self._link is not None:
-            if self._terms.halted or (job.hop is not hop and not job.hop.fits(hop)):
-                # Delivery was paused. Or the connection was opened for mail that goes another way: settings
-                # were reloaded, or another site has the lane's name.
-                self._again(self._let_go(job))
-                break
-            if self._placed_anew(job):
+            halted = self._terms.halted
+            if not halted and self._placed_anew(job):
                 self._let_go(job)
+                break
+            if halted or (job.hop is not hop and not job.hop.fits(hop)):
+                # Delivery was paused. Or the connection was opened for mail that goes another way: before
+                # a reload, or for another site that has the lane's name.
+                self._again(self._let_go(job))
                 break
             self.began = self._terms.clock.monotonic()
             end = await self._transact(self._link, job)

@@ -94,6 +94,8 @@ class Hop:
     """The name of the lane. Mail of another zone, another element or a rule has lanes of its own."""
     sole: bool = True
     """All mail for the domain that it was found for goes this way, from any sender."""
+    generation: int = 0
+    """Of the settings that it was found by: how often they had changed."""
 
     def fits(self, other: Hop) -> bool:
         """Whether its mail may go with that of the other one, in a transaction and over a connection.
@@ -105,12 +107,12 @@ class Hop:
         return self.destination.shares_hosts(other.destination)
 
 
-def hop(destination: Destination, policy: Policy, sole: bool = True) -> Hop:
+def hop(destination: Destination, policy: Policy, sole: bool = True, generation: int = 0) -> Hop:
     """The hop that a policy makes of a destination."""
     entry = f"/{policy.entry}" if policy.entry else ""
     zone = f" via {policy.zone}" if policy.zone else ""
     rule = f" by {policy.rule}" if policy.rule else ""
-    return Hop(destination, policy, f"{destination.name}{entry}{zone}{rule}", sole)
+    return Hop(destination, policy, f"{destination.name}{entry}{zone}{rule}", sole, generation)
 
 
 _STRICTNESS = tuple(TlsPolicy)

@@ -43,8 +43,10 @@ class Router:
         own_names: Collection[str] = (),
         shapings: Sequence[Shaping] = (),
         processes: int = 1,
+        generation: int = 0,
     ) -> None:
-        """`processes`: of all shards, see `Policies`."""
+        """`processes`: of all shards, see `Policies`; `generation`: see `Hop`."""
+        self._generation = generation
         self._policies = Policies(settings, schedule, shapings, processes)
         self._relays = routing.Relays(settings.relays)
         self._own_names = frozenset(map(normal_domain, own_names))
@@ -106,7 +108,7 @@ class Router:
         hosts = [normal_domain(host) for group in destination.hosts for host in group]
         sole = self._policies.one_zone(domain) and not self._relays.by_origin(domain)
         policy = self._policies.policy(*key, hosts, destination if destination.relay else None)
-        made = self._hops[key] = hop(destination, policy, sole)
+        made = self._hops[key] = hop(destination, policy, sole, self._generation)
         if len(self._hops) > MAX_KEPT:
             self._hops.popitem(last=False)
         return made
@@ -114,7 +116,8 @@ class Router:
     def slowed(self, hop_: Hop, rule: StandingRule) -> Hop:
         """The hop of mail that a rule slows down: a lane of its own."""
         policy = self._policies.slowed(hop_.policy, rule)
-        return hop(hop_.destination, policy, hop_.sole and rule.of_destinations)
+        sole = hop_.sole and rule.of_destinations
+        return hop(hop_.destination, policy, sole, hop_.generation)
 
     def sites(self) -> Mapping[str, str]:
         """As `site` by lane key, where that is known without DNS."""

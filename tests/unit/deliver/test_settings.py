@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
@@ -10,9 +12,10 @@ import pytest
 
 from mqcd.config.settings import HostPort, RelaySettings
 from mqcd.core.events import Verb
+from mqcd.core.ports import MxHost
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
-from tests.unit.deliver.kit import BY_DNS, RELAYED, Kit
+from tests.unit.deliver.kit import BY_DNS, RELAYED, SCHEDULE, Kit
 
 
 @pytest.mark.parametrize(("setting", "room"), [(1, 0), (2, 0), (2, 1), (2, 3)])
@@ -77,3 +80,57 @@ async def test_a_relay_has_the_mail_of_its_domains_senders_and_nets(told: dict[s
         await kit.submit("to@example.net", sender="else@example.net", client="203.0.113.9")
         await kit.deliverer.drained()
         assert kit.dialer.dialled == [("192.0.2.7", 25), ("192.0.2.1", 2525)]
+
+
+ELSEWHERE = replace(RELAYED, relays=(RelaySettings(address=HostPort(host="192.0.2.7", port=25)),))
+
+
+async def test_what_waits_at_a_reload_goes_by_the_new_settings() -> None:
+    settings = replace(RELAYED, maxserverconnections=1)
+    hosts = {"192.0.2.1": lambda: Peer(replies={"MAIL": None}), "192.0.2.7": Peer}
+    async with Kit(settings, hosts) as kit:
+        await kit.submit("first@example.com")
+        await kit.until(lambda: bool(kit.dialer.peers) and len(kit.dialer.peers[0].log) > 1)
+        for number in range(3):
+            await kit.submit(f"to{number}@example.com")
+        await kit.until(lambda: kit.deliverer.lanes()[0].waiting == 3)
+        kit.deliverer.reload(ELSEWHERE, SCHEDULE, ())
+        await kit.heard(Verb.DELIVERED, 3)
+        assert kit.deliverer.active == 1
+
+
+async def test_mail_for_which_a_connection_opens_at_a_reload_goes_by_the_new_settings() -> None:
+    async with Kit(hosts={"192.0.2.1": Peer, "192.0.2.7": Peer}) as kit:
+        await kit.submit("to@example.com")
+        await kit.until(lambda: bool(kit.dialer.dialled))
+        kit.deliverer.reload(ELSEWHERE, SCHEDULE, ())
+        await kit.heard(Verb.DELIVERED)
+        assert [len(peer.messages) for peer in kit.dialer.peers] == [0, 1]
+        await kit.deliverer.drained()
+        assert kit.deliverer.active == 0
+
+
+class SlowResolver(FakeResolver):
+    """Answers a question for MX once it may."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            mx={"example.com": [(1, "mx.example.com")]}, addresses={"mx.example.com": ["192.0.2.1"]}
+        )
+        self.may = asyncio.Event()
+
+    async def mx(self, domain: str) -> Sequence[MxHost]:
+        found = await super().mx(domain)
+        await self.may.wait()
+        return found
+
+
+async def test_mail_whose_route_is_asked_for_at_a_reload_goes_by_the_new_settings() -> None:
+    resolver = SlowResolver()
+    async with Kit(BY_DNS, {"192.0.2.1": Peer, "192.0.2.7": Peer}, resolver) as kit:
+        await kit.submit("to@example.com")
+        await kit.until(lambda: resolver.asked["example.com"] == 1)
+        kit.deliverer.reload(ELSEWHERE, SCHEDULE, ())
+        resolver.may.set()
+        await kit.heard(Verb.DELIVERED)
+        assert kit.dialer.dialled == [("192.0.2.7", 25)]
