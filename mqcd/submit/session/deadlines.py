@@ -4,6 +4,7 @@
 |---|---|---|
 | `timeout` of the listener | a line, a part of the content, room for replies | the client owes it |
 | MESSAGE_MS, and 1 ms for each octet | the content of one message, so that none drips for ever | the same |
+| the same, for each octet until it was refused | that of a refused one, once SESSION_MS are over | the same |
 | SESSION_MS | the session, but for a task under way, while the client reads its replies | always |
 
 What the server makes the client wait for does not count, such as a commit or a delay. `owing_since` says
@@ -55,7 +56,7 @@ class Overdue(Enum):
 class Deadlines:
     """The times of one session, monotonic, in ms."""
 
-    __slots__ = ("_clock", "_counted_to", "_timeout", "_waited", "began", "content", "owing_since")
+    __slots__ = ("_clock", "_counted_to", "_kept", "_timeout", "_waited", "began", "content", "owing_since")
 
     def __init__(self, clock: Clock, timeout: int) -> None:
         """`timeout`: in ms, 0 = none."""
@@ -64,6 +65,8 @@ class Deadlines:
         self.began = clock.monotonic()
         self.content = 0
         """Octets of this message's content so far."""
+        self._kept: int | None = None
+        """Those of them that came before it was refused; None = it is not."""
         self._waited = 0
         """How long the server has waited for them, in waits that have ended."""
         self._counted_to = 0
@@ -83,6 +86,11 @@ class Deadlines:
     def begin_message(self) -> None:
         """A message's content follows."""
         self._waited = self.content = 0
+        self._kept = None
+
+    def refuse_message(self) -> None:
+        """What still comes of this message's content is dropped."""
+        self._kept = self.content
 
     def waited(self) -> None:
         """A wait for content has ended, whatever came."""
@@ -109,5 +117,10 @@ class Deadlines:
             lasts = link is Link.ENDED and self._timeout > 0
             return Overdue.CUT if silent or (self.is_over(now) and not lasts) else None
         waiting = now - max(since, self._counted_to) if since else 0
-        late = self._waited + waiting >= MESSAGE_MS + self.content if busy else self.is_over(now)
+        late = self._waited + waiting >= MESSAGE_MS + self._counted(now) if busy else self.is_over(now)
         return Overdue.INTERRUPT if silent or late else None
+
+    def _counted(self, now: int) -> int:
+        """The octets that give this message time. Within the session's time a client may send a refused one
+        to its end, as it sees the reply only then; later nothing that is dropped makes the session longer."""
+        return self.content if self._kept is None or not self.is_over(now) else self._kept

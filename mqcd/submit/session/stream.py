@@ -50,6 +50,7 @@ class Dotted:
 
     async def finish(self) -> None:
         """Drop everything up to the final dot."""
+        self._wire.refuse()
         while not self.reader.done:
             await self.next()
 
@@ -77,8 +78,8 @@ class Chunked:
 
     async def finish(self) -> None:
         """Drop the rest of the chunk."""
-        while self.reader.missing:
-            self.reader.feed(await self._wire.take(self.reader.missing))
+        await self._wire.skip(self.reader.missing)
+        self.reader.missing = 0
 
 
 Source = Dotted | Chunked

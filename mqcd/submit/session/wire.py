@@ -150,8 +150,13 @@ class Wire:
         self._deadlines.owes_nothing()
         return data
 
+    def refuse(self) -> None:
+        """What `take` gives of this message from now on is dropped."""
+        self._deadlines.refuse_message()
+
     async def skip(self, octets: int) -> None:
         """Drop so many octets of content. Raises ConnectFailed like `take`."""
+        self.refuse()
         while octets:
             octets -= len(await self.take(octets))
 

@@ -11,7 +11,7 @@ from mqcd.submit.message.chunking import Chunk, ChunkReader, parse_bdat
 from mqcd.submit.session.deadlines import MESSAGE_MS, SESSION_MS
 from mqcd.submit.session.session import Session
 from mqcd.submit.session.wire import HIGH_WATER
-from tests.fakes.clock import turns
+from tests.fakes.clock import FakeClock, turns
 from tests.unit.submit.session.test_session import TIMEOUT, connect
 from tests.unit.submit.support import House, Transport, server
 
@@ -284,6 +284,23 @@ async def test_chunks_may_outlast_a_session() -> None:
     talk.session.deadlines.owing_since = SESSION_MS
     talk.session.check_deadline(SESSION_MS + 1, TIMEOUT)
     assert await talk.say(bdat(BODY)) == ["250"]
+
+
+@pytest.mark.parametrize(
+    "refused", [b"BDAT 9999999999999999999", ENVELOPE + b"BDAT 9999999999999999999", ENVELOPE + b"DATA"]
+)
+async def test_what_is_dropped_holds_no_session_for_ever(refused: bytes) -> None:
+    talk = await Talk().begin(0, timeout=0, maxmsgsize=1000)
+    await talk.say(refused + b"\r\n")
+    clock = talk.house.clock
+    assert isinstance(clock, FakeClock)
+    for _ in range(SESSION_MS // MESSAGE_MS + 2):
+        clock.advance(MESSAGE_MS)
+        await talk.say(b"x" * MESSAGE_MS)
+        talk.session.check_deadline(clock.monotonic(), TIMEOUT)
+    await turns(3)
+    assert talk.transport.closed
+    assert talk.house.reasons()[-1] == "timeout"
 
 
 async def test_a_client_that_reads_no_replies_is_not_read_between_chunks() -> None:

@@ -36,6 +36,22 @@ def test_a_commit_is_not_cancelled_because_its_client_is_gone() -> None:
     assert deadlines.overdue(SESSION_MS, Link.GONE, busy=True) is None
 
 
+def test_octets_of_a_refused_message_extend_no_session_beyond_the_hour() -> None:
+    clock = FakeClock()
+    deadlines = Deadlines(clock, 0)
+    deadlines.begin_message()
+    deadlines.content = 1000
+    deadlines.refuse_message()
+    deadlines.content = 10 * SESSION_MS
+    deadlines.spend(MESSAGE_MS + 1000)
+    assert deadlines.overdue(SESSION_MS - 1, Link.ANSWERING, busy=True) is None
+    assert deadlines.overdue(SESSION_MS, Link.ANSWERING, busy=True) is Overdue.INTERRUPT
+    deadlines.begin_message()
+    deadlines.content = 1000
+    deadlines.spend(MESSAGE_MS + 999)
+    assert deadlines.overdue(SESSION_MS, Link.ANSWERING, busy=True) is None
+
+
 def test_a_message_under_way_outlasts_the_session() -> None:
     deadlines = Deadlines(FakeClock(), 0)
     assert deadlines.overdue(SESSION_MS, Link.ANSWERING, busy=True) is None
