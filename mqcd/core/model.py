@@ -131,7 +131,7 @@ class Recipient:
     """Text of the last reply, at most MAX_STORED_REPLY octets; in area bounces MAX_LAST_WORDS."""
     remote: str = ""
     """Name of the host that gave the last reply; "" when it was ourselves. In area bounces the attempt's
-    phase and time follow it, see `transition.last_attempt`."""
+    phase and time and the recipient's end follow it, see `transition.last_attempt`."""
     dsn: str = ""
     """NOTIFY and ORCPT as given with RCPT (RFC 3461), or ""."""
     linked: bool = False

@@ -15,10 +15,10 @@ from email.header import Header
 from email.utils import format_datetime
 from enum import Enum
 
-from mqcd.core.events import format_time
+from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Recipient
 from mqcd.core.queueing.spid import format_spid
-from mqcd.core.queueing.transition import last_attempt
+from mqcd.core.queueing.transition import ended_as, last_attempt
 from mqcd.core.smtp.dsn import notify_of, parameters
 from mqcd.core.smtp.reply import clean
 from mqcd.report.original import Excerpt
@@ -212,8 +212,11 @@ def _said(bounce: Recipient) -> str:
 
 def _reason(bounce: Recipient) -> str:
     why = _said(bounce)
-    if bounce.code >= 500:
+    if ended_as(bounce) is not Verb.EXPIRED:
         return why
+    if bounce.status == _TOO_OLD and not last_attempt(bounce).host:
+        # It was not tried at the end, and perhaps never.
+        return f"Given up for its age. {why}"
     tries = "one attempt" if bounce.attempts == 1 else f"{bounce.attempts} attempts"
     return f"Given up for its age after {tries}. {why}".strip()
 

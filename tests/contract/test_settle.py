@@ -24,7 +24,7 @@ from mqcd.core.model import (
     Verdict,
 )
 from mqcd.core.ports import QueueStore
-from mqcd.core.queueing.transition import LastAttempt, last_attempt
+from mqcd.core.queueing.transition import LastAttempt, ended_as, last_attempt
 from mqcd.core.smtp.reply import Reply
 from tests.contract.harness import HOUR, SCHEDULE, Harness, Restart
 from tests.contract.mail import ATTEMPT, BODY, Post, bounced, chunks, deferred, delivered, expired
@@ -296,7 +296,8 @@ async def test_a_bounce_keeps_the_last_words_for_its_report(
     await post.settle(verdict, claimed)
     post = Post(await harness.restart(how), harness.clock)
     [bounce] = await post.claim_bounces()
-    assert last_attempt(bounce) == LastAttempt("mx.example.org", "dot", at)
+    assert last_attempt(bounce) == LastAttempt("mx.example.org", "dot", at, ended_as(bounce))
+    assert ended_as(bounce) is (Verb.BOUNCED if isinstance(verdict, Bounced) else Verb.EXPIRED)
     assert bounce.reply == words[:MAX_LAST_WORDS]
 
 

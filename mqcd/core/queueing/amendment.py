@@ -157,17 +157,6 @@ def purged(recipient: Recipient) -> Recipient | None:
     return replace(recipient, area=Area.BOUNCES, due=0, amended="")
 
 
-def ended_as(recipient: Recipient) -> Verb | None:
-    """The end that a record in area bounces or removed has had; None in other areas."""
-    if recipient.area is Area.REMOVED:
-        return Verb.REMOVED
-    if recipient.area is not Area.BOUNCES:
-        return None
-    if (recipient.code, recipient.status, recipient.remote) == (BOUNCE_CODE, BOUNCE_STATUS, ""):
-        return Verb.REMOVED
-    return Verb.BOUNCED if recipient.code // 100 == 5 else Verb.EXPIRED
-
-
 def verb_of(batch: Batch) -> Verb:
     """The event of it."""
     return _VERBS[batch.action]

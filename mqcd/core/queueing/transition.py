@@ -6,10 +6,11 @@ decides this itself, so all treat a partial delivery alike.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from mqcd.core.events import MIGRATED
+from mqcd.core.events import MIGRATED, Verb
 from mqcd.core.model import (
     MAX_LAST_WORDS,
     MAX_STORED_REPLY,
@@ -33,7 +34,7 @@ from mqcd.core.model import (
     Reported,
     Verdict,
 )
-from mqcd.core.queueing.amendment import amended_by, batch_of, purged, spent
+from mqcd.core.queueing.amendment import BOUNCE_CODE, BOUNCE_STATUS, amended_by, batch_of, purged, spent
 from mqcd.core.queueing.holding import Holding, HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
@@ -81,6 +82,20 @@ def end_of(recipient: Recipient) -> Bounced | Amended | None:
     reply = Reply(code=recipient.code, status=recipient.status, text=recipient.reply)
     host = last_attempt(recipient).host
     return Bounced(reply=reply, attempt=Attempt(destination="", phase=Phase.RCPT, remote_host=host))
+
+
+def ended_as(recipient: Recipient) -> Verb | None:
+    """The end that a record in area bounces or removed has had; None in other areas."""
+    if recipient.area is Area.REMOVED:
+        return Verb.REMOVED
+    if recipient.area is not Area.BOUNCES:
+        return None
+    if (recipient.code, recipient.status, recipient.remote) == (BOUNCE_CODE, BOUNCE_STATUS, ""):
+        return Verb.REMOVED
+    if end := last_attempt(recipient).end:
+        return end
+    # Of mail from elsewhere only the reply is known.
+    return Verb.BOUNCED if recipient.code // 100 == 5 else Verb.EXPIRED
 
 
 def not_later(verdict: Verdict, latest: int) -> Verdict:
@@ -153,6 +168,11 @@ def stored_text(reply: Reply, limit: int = MAX_STORED_REPLY) -> str:
     return reply.text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
 
 
+_ENDS = {str(verb): verb for verb in (Verb.BOUNCED, Verb.EXPIRED)}
+_END_WORDS: Mapping[type[Verdict], str] = {Bounced: f" {Verb.BOUNCED}", Expired: f" {Verb.EXPIRED}"}
+"""The code of the last reply does not say it: rules for replies defer by 5yz and bounce by 4yz."""
+
+
 @dataclass(frozen=True, slots=True)
 class LastAttempt:
     """Where and when a recipient failed for good."""
@@ -163,13 +183,15 @@ class LastAttempt:
     """A word of `Phase`; "" = not known."""
     at: int = 0
     """When it ended, ms; 0 = not known."""
+    end: Verb | None = None
+    """Whether it was refused or too old; None = not known."""
 
 
 def last_attempt(recipient: Recipient) -> LastAttempt:
     """What the record of a bounce holds of its last attempt; of any other record only the host is known."""
     words = recipient.remote.split(" ")
-    if len(words) == 3 and words[2].isdecimal():
-        return LastAttempt(words[0], words[1], int(words[2]))
+    if len(words) in (3, 4) and words[2].isdecimal():
+        return LastAttempt(words[0], words[1], int(words[2]), _ENDS.get(words[-1]))
     return LastAttempt(recipient.remote)
 
 
@@ -181,7 +203,7 @@ def with_last_words(recipient: Recipient, verdict: Attempted) -> Recipient:
         code=verdict.reply.code,
         status=verdict.reply.status,
         reply=stored_text(verdict.reply, MAX_LAST_WORDS),
-        remote=f"{_speaker(attempt)} {attempt.phase} {attempt.at}",
+        remote=f"{_speaker(attempt)} {attempt.phase} {attempt.at}{_END_WORDS.get(type(verdict), '')}",
     )
 
 

@@ -31,7 +31,7 @@ from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Bounced, Delivered, Expired, Recipient
 from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.queueing.spid import format_spid
-from mqcd.core.queueing.transition import last_attempt
+from mqcd.core.queueing.transition import ended_as, last_attempt
 from mqcd.core.smtp.reply import Reply
 from mqcd.ops.audit.rotation import Names, last_number, numbered
 from mqcd.ops.log.lines import text
@@ -275,12 +275,9 @@ def delivery(at: int, recipient: Recipient, verdict: Delivered) -> str:
 
 
 def failure(at: int, recipient: Recipient, *, report: str = "", reason: str = "") -> str:
-    """A bounce that ends at `at`, ms: with the report on it, or the reason why there is none.
-
-    Its record does not say whether it was refused or too old; a last reply that was not for good does.
-    """
+    """A bounce that ends at `at`, ms: with the report on it, or the reason why there is none."""
     reply = Reply(code=recipient.code, status=recipient.status, text=recipient.reply)
-    verb = Verb.BOUNCED if reply.permanent else Verb.EXPIRED
+    verb = Verb.EXPIRED if ended_as(recipient) is Verb.EXPIRED else Verb.BOUNCED
     last = last_attempt(recipient)
     return (
         f"{_head(at, verb, recipient, recipient.attempts)}"

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from mqcd.core.errors import ContentUnavailable
 from mqcd.core.model import Discarded, Recipient
-from mqcd.core.queueing.amendment import ended_as
 from mqcd.core.queueing.spid import format_spid
-from mqcd.core.queueing.transition import end_of
+from mqcd.core.queueing.transition import end_of, ended_as
 from mqcd.stores.queue.edits import Edit
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.state import State

@@ -168,6 +168,21 @@ def test_people_read_who_failed_and_why() -> None:
     assert "Your message is attached." in flat
 
 
+@pytest.mark.parametrize(
+    ("code", "status", "remote", "says"),
+    [
+        (450, "4.2.2", "mx rcpt 7 bounced", ""),
+        (550, "5.2.2", "mx rcpt 7 expired", "for its age after one attempt"),
+        (451, "4.4.7", " route 7 expired", "for its age. The reason"),
+    ],
+)
+def test_age_is_the_reason_where_it_was(code: int, status: str, remote: str, says: str) -> None:
+    bounce = replace(BOUNCE, code=code, status=status, remote=remote)
+    text = " ".join(parts(parse(compose(notice(bounce))))[0].get_content().split())
+    assert ("for its age" in text) is bool(says)
+    assert says in text
+
+
 def test_the_text_names_a_hundred_and_the_status_all() -> None:
     many = [replace(BOUNCE, qid=n, address=f"r{n}@example.org") for n in range(1, 251)]
     text, status, _ = parts(parse(compose(notice(*many))))

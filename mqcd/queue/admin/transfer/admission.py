@@ -23,9 +23,8 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, Body, Discarded, Recipient
 from mqcd.core.progress import Progress
-from mqcd.core.queueing.amendment import ended_as
 from mqcd.core.queueing.spid import SpidSource
-from mqcd.core.queueing.transition import end_of, last_attempt
+from mqcd.core.queueing.transition import end_of, ended_as, last_attempt
 from mqcd.core.smtp.marks import LOOKED_AT, marks_of
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.admin.ownership import Owned

@@ -7,19 +7,23 @@ from dataclasses import replace
 
 import pytest
 
+from mqcd.core.events import Verb
 from mqcd.core.model import (
     Action,
     Amended,
     Area,
     Batch,
+    Bounced,
     Discarded,
     Envelope,
+    Expired,
     Phase,
     Recipient,
     Reported,
     Verdict,
 )
-from mqcd.core.queueing.transition import LastAttempt, after, last_attempt, not_later, parked
+from mqcd.core.queueing.transition import LastAttempt, after, ended_as, last_attempt, not_later, parked
+from mqcd.core.smtp.reply import Reply
 from tests.contract.mail import ATTEMPT, bounced, deferred, delivered, expired
 
 FRESH = Recipient(
@@ -39,7 +43,18 @@ def test_words_of_our_own_are_nobodys(phase: Phase, host: str) -> None:
     assert late is not None
     assert failed is not None
     assert late.remote == host
-    assert last_attempt(failed) == LastAttempt(host, phase, 7)
+    assert last_attempt(failed) == LastAttempt(host, phase, 7, Verb.EXPIRED)
+
+
+@pytest.mark.parametrize("code", [450, 550])
+@pytest.mark.parametrize(("kind", "verb"), [(Bounced, Verb.BOUNCED), (Expired, Verb.EXPIRED)])
+def test_the_end_is_that_of_the_verdict_whatever_the_reply(
+    code: int, kind: type[Bounced | Expired], verb: Verb
+) -> None:
+    failed = after(FRESH, kind(reply=Reply(code=code, text="no"), attempt=ATTEMPT))
+    assert failed is not None
+    assert ended_as(failed) is verb
+    assert ended_as(replace(failed, remote="mx")) is (Verb.BOUNCED if code == 550 else Verb.EXPIRED)
 
 
 @pytest.mark.parametrize("area", [Area.INCOMING, Area.DEFERRED])

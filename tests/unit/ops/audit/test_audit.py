@@ -86,6 +86,13 @@ def test_a_failure_is_one_line_with_its_report(logs: Logs, old: bool) -> None:
     assert logs.lines("delivered.log") == []
 
 
+def test_a_bounce_by_a_temporary_reply_did_not_expire(logs: Logs) -> None:
+    record = after(MAIL, replace(bounced(), reply=Reply(code=450, status="4.2.2", text="full")))
+    assert record is not None
+    logs.audit.reported(AT, record, 0xABC4)
+    assert " event=bounced " in logs.lines("failed.log")[0]
+
+
 def test_a_failure_that_nobody_is_reported_says_why(logs: Logs) -> None:
     logs.audit.discarded(AT, failed(), "notify")
     assert logs.lines("failed.log")[0].endswith(' report="" reason=notify')
