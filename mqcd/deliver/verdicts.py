@@ -28,7 +28,8 @@ UNREACHED = frozenset({Phase.CONNECT, Phase.GREETING, Phase.EHLO})
 """Where an attempt ends whose destination takes no connections."""
 BROKEN = Reply(code=451, status="4.4.2", text="connections break")
 INTERNAL = Reply(code=451, status="4.3.0", text="internal error, see the server log")
-NO_TURN = Reply(code=451, status="4.4.7", text="expired before any attempt")
+_NO_TURN = Reply(code=451, status="4.4.7", text="expired before any attempt")
+_NOT_YET = Reply(code=451, status="4.4.5", text="waits for its turn at the destination")
 _DEAD = Reply(code=451, status="4.4.1", text="destination unreachable")
 
 
@@ -144,7 +145,7 @@ def part(gives: Iterable[Give], now: int, uptime: int) -> Parted:
     parked: dict[int, list[Recipient]] = {}
     for give in gives:
         schedule = give.lane.hop.policy.schedule
-        reply = (give.lane.suspension.reply or _DEAD) if give.why is Why.DEAD else NO_TURN
+        dead = (give.lane.suspension.reply or _DEAD) if give.why is Why.DEAD else None
         until = now + give.after
         over = []
         for recipient in give.recipients:
@@ -156,11 +157,11 @@ def part(gives: Iterable[Give], now: int, uptime: int) -> Parted:
             end = min(until, max(limit, now + LAST_CHANCE_MS)) if limit > now else until
             if is_late(recipient, schedule, now):
                 key = end, recipient.spid, give.lane.name
-                warned.setdefault(key, Judged(give.lane, [], reply)).recipients.append(recipient)
+                warned.setdefault(key, Judged(give.lane, [], dead or _NOT_YET)).recipients.append(recipient)
             else:
                 parked.setdefault(end, []).append(recipient)
         if over:
-            judged.append(Judged(give.lane, over, reply))
+            judged.append(Judged(give.lane, over, dead or _NO_TURN))
     return Parted(judged, [(end, each) for (end, _, _), each in warned.items()], parked)
 
 

@@ -10,9 +10,11 @@ import pytest
 from mqcd.core.model import Area, Attempt, Bounced, Deferred, Delivered, Expired, Phase
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from mqcd.core.smtp.reply import Reply
+from mqcd.deliver.lanes.lane import Give, Lane, Why
 from mqcd.deliver.smtp.exchange import Outcome, Result
-from mqcd.deliver.verdicts import verdict_on
-from tests.unit.deliver.kit import SCHEDULE
+from mqcd.deliver.verdicts import part, verdict_on
+from tests.unit.deliver.kit import MINUTE, SCHEDULE
+from tests.unit.deliver.lanes.test_scheduling import PLACES
 from tests.unit.queue.support import recipient
 
 REPLY = Reply(code=451, status="4.0.0", text="said")
@@ -51,3 +53,15 @@ def test_an_attempt_moves_no_age_limit_of_held_mail(now: int, may_expire: bool, 
     verdict = verdict_on(held, outcome, ATTEMPT, schedule, now, may_expire=may_expire)
     assert isinstance(verdict, Deferred)
     assert (verdict.held, verdict.due) == (True, due)
+
+
+@pytest.mark.parametrize("why", [Why.RATE, Why.SHARE])
+def test_mail_that_waits_for_its_turn_has_not_expired(why: Why) -> None:
+    place = PLACES["a"]
+    schedule = replace(SCHEDULE, warning=40 * MINUTE)
+    lane = Lane(replace(place, policy=replace(place.policy, schedule=schedule)))
+    late, old = recipient(received=SCHEDULE.maxtime, dsn="NOTIFY=DELAY"), recipient(received=0)
+    now = SCHEDULE.maxtime + 60 * MINUTE
+    parted = part([Give(recipients=[late, old], after=MINUTE, why=why, lane=lane)], now, uptime=now)
+    assert [(each.recipients, each.reply.status) for _, each in parted.warned] == [([late], "4.4.5")]
+    assert [(each.recipients, each.reply.status) for each in parted.judged] == [([old], "4.4.7")]
