@@ -196,14 +196,17 @@ def last_attempt(recipient: Recipient) -> LastAttempt:
 
 
 def with_last_words(recipient: Recipient, verdict: Attempted) -> Recipient:
-    """The recipient with what the attempt's last reply said, as a report quotes it."""
-    attempt = verdict.attempt
+    """The recipient with what the attempt's last reply said, as a report quotes it; this server's words name
+    the host that they are about."""
+    attempt, reply = verdict.attempt, verdict.reply
+    if reply.own and attempt.remote_host not in reply.text:
+        reply = replace(reply, text=f"{reply.text} ({attempt.remote_host})")
     return replace(
         recipient,
-        code=verdict.reply.code,
-        status=verdict.reply.status,
-        reply=stored_text(verdict.reply, MAX_LAST_WORDS),
-        remote=f"{_speaker(attempt)} {attempt.phase} {attempt.at}{_END_WORDS.get(type(verdict), '')}",
+        code=reply.code,
+        status=reply.status,
+        reply=stored_text(reply, MAX_LAST_WORDS),
+        remote=f"{speaker(verdict)} {attempt.phase} {attempt.at}{_END_WORDS.get(type(verdict), '')}",
     )
 
 
@@ -219,10 +222,11 @@ def _attempted(recipient: Recipient, area: Area, due: int, verdict: NotDelivered
         code=verdict.reply.code,
         status=verdict.reply.status,
         reply=stored_text(verdict.reply),
-        remote=_speaker(verdict.attempt),
+        remote=speaker(verdict),
     )
 
 
-def _speaker(attempt: Attempt) -> str:
-    """The host whose word the last reply is; "" where it came to none: then the words are ours."""
-    return "" if attempt.phase in (Phase.ROUTE, Phase.CONNECT) else attempt.remote_host
+def speaker(verdict: Attempted) -> str:
+    """The host whose word the last reply is; "" where the words are this server's."""
+    ours = verdict.reply.own or verdict.attempt.phase in (Phase.ROUTE, Phase.CONNECT)
+    return "" if ours else verdict.attempt.remote_host

@@ -7,6 +7,7 @@ of control characters, so that it can stand in a log line, a record or a report;
 from __future__ import annotations
 
 import re
+from dataclasses import field
 
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.value import value
@@ -29,6 +30,8 @@ class Reply:
     """Enhanced status code such as "4.2.1", "" where the server sent none."""
     text: str = ""
     """What follows the codes; lines are joined by a space."""
+    own: bool = field(default=False, compare=False)
+    """This server's words about a next hop, which did not say so itself."""
 
     def __str__(self) -> str:
         return " ".join(part for part in (str(self.code), self.status, self.text) if part)

@@ -40,6 +40,7 @@ from mqcd.deliver.connection.traced import link_of
 from mqcd.deliver.routing.policy import Hop, sources_for, tls_of
 from mqcd.deliver.routing.routing import order, unfit, within
 from mqcd.deliver.smtp.exchange import Options
+from mqcd.deliver.smtp.handshake import local
 from mqcd.deliver.smtp.states import State
 from mqcd.deliver.terms import Terms
 
@@ -255,14 +256,14 @@ class Connector:
         except LocalShortage as error:
             return _short(link.attempt(hop, Phase.TLS), error)
         except TlsFilesUnusable as error:
-            reply = Reply(code=451, status="4.3.5", text=str(error))
+            reply = local("4.3.5", str(error))
             return NoHost(reply=reply, attempt=link.attempt(hop, Phase.TLS))
         except ConnectFailed as error:
-            reply = Reply(code=451, status="4.7.5", text=f"{error}; {host} [{address}]")
+            reply = local("4.7.5", f"{error}; {host} [{address}]")
             return NoHost(reply=reply, attempt=link.attempt(hop, Phase.TLS))
         if state is State.READY:
             return link
-        reply = link.smtp.end or Reply(code=451, status="4.4.2", text="session ended")
+        reply = link.smtp.end or local("4.4.2", "session ended")
         return NoHost(reply=reply, attempt=link.attempt(hop, link.phase))
 
 
@@ -278,7 +279,7 @@ def _tls_failed(found: NoHost) -> bool:
 
 
 def _short(attempt: Attempt, error: LocalShortage) -> NoHost:
-    reply = Reply(code=451, status="4.3.0", text=f"cannot open a connection: {error}")
+    reply = local("4.3.0", f"cannot open a connection: {error}")
     return NoHost(reply=reply, attempt=attempt, shortage=True)
 
 

@@ -52,30 +52,30 @@ def unsendable(transaction: Transaction, index: int) -> Reply | None:
     """Why this server cannot be given one recipient; None when it can. Others of the message go."""
     recipient = transaction.recipients[index]
     if not is_visible(recipient):
-        return Reply(code=553, status="5.1.3", text="address with invisible characters")
+        return Reply(code=553, status="5.1.3", text="address with invisible characters", own=True)
     if not recipient.isascii() and not transaction.smtputf8:
-        return Reply(code=553, status="5.6.7", text="the next hop does not offer SMTPUTF8")
+        return Reply(code=553, status="5.6.7", text="the next hop does not offer SMTPUTF8", own=True)
     dsn = transaction.recipient_dsn[index] if transaction.recipient_dsn else ""
     if dsn and not _WORDS.fullmatch(dsn):
-        return Reply(code=554, status="5.5.4", text="invalid DSN parameters")
+        return Reply(code=554, status="5.5.4", text="invalid DSN parameters", own=True)
     return None
 
 
 def obstacle(transaction: Transaction, extensions: Mapping[str, str]) -> Reply | None:
     """Why this server cannot be given the message at all; None when it can."""
     if transaction.smtputf8 and "SMTPUTF8" not in extensions:
-        return Reply(code=553, status="5.6.7", text="the next hop does not offer SMTPUTF8")
+        return Reply(code=553, status="5.6.7", text="the next hop does not offer SMTPUTF8", own=True)
     if transaction.eight and "8BITMIME" not in extensions:
         text = "8-bit content, the next hop does not offer 8BITMIME"
-        return Reply(code=554, status="5.6.3", text=text)
+        return Reply(code=554, status="5.6.3", text=text, own=True)
     limit = extensions.get("SIZE", "")
     if limit.isdecimal() and 0 < int(limit[:18]) < transaction.size:
         text = f"message of {transaction.size} octets, the next hop takes at most {limit}"
-        return Reply(code=552, status="5.3.4", text=text)
+        return Reply(code=552, status="5.3.4", text=text, own=True)
     if not is_visible(transaction.sender):
-        return Reply(code=553, status="5.1.7", text="sender with invisible characters")
+        return Reply(code=553, status="5.1.7", text="sender with invisible characters", own=True)
     if transaction.dsn and not _WORDS.fullmatch(transaction.dsn):
-        return Reply(code=554, status="5.5.4", text="invalid DSN parameters")
+        return Reply(code=554, status="5.5.4", text="invalid DSN parameters", own=True)
     return None
 
 

@@ -100,7 +100,7 @@ def login_refused(options: Options, reply: Reply) -> Stop:
 
 def local(status: str, text: str) -> Reply:
     """A failure found on this side, as a reply."""
-    return Reply(code=451, status=status, text=text)
+    return Reply(code=451, status=status, text=text, own=True)
 
 
 def as_temporary(what: str, reply: Reply, status: str = "4.3.0") -> Reply:

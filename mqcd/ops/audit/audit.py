@@ -31,7 +31,7 @@ from mqcd.core.events import Verb, format_time
 from mqcd.core.model import Bounced, Delivered, Expired, Recipient
 from mqcd.core.observing.null_observer import NullObserver
 from mqcd.core.queueing.spid import format_spid
-from mqcd.core.queueing.transition import ended_as, last_attempt
+from mqcd.core.queueing.transition import ended_as, last_attempt, speaker
 from mqcd.core.smtp.reply import Reply
 from mqcd.ops.audit.rotation import Names, last_number, numbered
 from mqcd.ops.log.lines import text
@@ -289,10 +289,9 @@ def failure(at: int, recipient: Recipient, *, report: str = "", reason: str = ""
 def failed_report(at: int, recipient: Recipient, verdict: Bounced | Expired) -> str:
     """Mail with the null sender that failed: it ends with its verdict, without a report."""
     verb = Verb.BOUNCED if isinstance(verdict, Bounced) else Verb.EXPIRED
-    attempt = verdict.attempt
     return (
         f"{_head(at, verb, recipient, recipient.attempts + 1)}"
-        f" remote_host={text(attempt.remote_host)} phase={attempt.phase.value} {_said(verdict.reply)}"
+        f" remote_host={text(speaker(verdict))} phase={verdict.attempt.phase.value} {_said(verdict.reply)}"
         f' report="" reason="null sender"'
     )
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mqcd.core.events import Verb
-from mqcd.core.model import Envelope, Origin, Recipient, Settlement, Submission
+from mqcd.core.model import Bounced, Deferred, Envelope, Origin, Recipient, Settlement, Submission
+from mqcd.core.queueing.transition import speaker
 from mqcd.core.selecting.selection import Selection
 from tests.fakes.dialer import Peer
 from tests.unit.deliver.kit import MINUTE, RELAYED, SCHEDULE, Kit
@@ -103,6 +104,26 @@ async def test_a_report_that_cannot_be_made_costs_no_verdict() -> None:
         await kit.submit(*ADDRESSES, notify=ASKED)
         await kit.deliverer.drained()
         assert kit.observer.count(Verb.DELIVERED) == 3
+
+
+@pytest.mark.parametrize(
+    ("peer", "verb", "ours"),
+    [
+        (lambda: Peer(extensions=("SIZE 10",)), Verb.BOUNCED, True),
+        (lambda: Peer(replies={"RCPT": "550 5.1.1 no"}), Verb.BOUNCED, False),
+        (lambda: Peer(replies={"MAIL": ""}), Verb.DEFERRED, True),
+        (lambda: Peer(replies={"MAIL": "250-"}), Verb.DEFERRED, True),
+        (lambda: Peer(replies={"EHLO": "550 5.7.1 no", "HELO": "550 5.7.1 no"}), Verb.DEFERRED, True),
+        (lambda: Peer(replies={"EHLO": "421 4.3.2 no", "HELO": "421 4.3.2 no"}), Verb.DEFERRED, False),
+    ],
+)
+async def test_no_hop_is_quoted_with_our_words(peer: Callable[[], Peer], verb: Verb, ours: bool) -> None:
+    async with Kit(hosts={"192.0.2.1": peer}) as kit:
+        await kit.submit("a@example.com")
+        await kit.heard(verb)
+        verdict = kit.observer.of(verb)[0].verdict
+        assert isinstance(verdict, Bounced | Deferred)
+        assert speaker(verdict) == ("" if ours else "192.0.2.1")
 
 
 DELAYS = ("NOTIFY=DELAY,FAILURE", "NOTIFY=DELAY", "NOTIFY=FAILURE")

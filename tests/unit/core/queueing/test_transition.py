@@ -46,6 +46,15 @@ def test_words_of_our_own_are_nobodys(phase: Phase, host: str) -> None:
     assert last_attempt(failed) == LastAttempt(host, phase, 7, Verb.EXPIRED)
 
 
+def test_words_of_our_own_name_the_host_that_they_are_about() -> None:
+    failed = after(FRESH, Bounced(reply=Reply(code=552, text="too large", own=True), attempt=ATTEMPT))
+    assert failed is not None
+    assert (last_attempt(failed).host, failed.reply) == ("", "too large (mx.example.org)")
+    late = after(FRESH, replace(deferred(0), reply=Reply(code=451, text="mx.example.org broke", own=True)))
+    assert late is not None
+    assert (late.remote, late.reply) == ("", "mx.example.org broke")
+
+
 @pytest.mark.parametrize("code", [450, 550])
 @pytest.mark.parametrize(("kind", "verb"), [(Bounced, Verb.BOUNCED), (Expired, Verb.EXPIRED)])
 def test_the_end_is_that_of_the_verdict_whatever_the_reply(
