@@ -83,13 +83,13 @@ class Report:
 def compose(notice: Notice) -> Report:
     """The report on `notice`."""
     people = _text_part(notice)
-    status = _status_part(notice)
+    kind, status = _status_part(notice)
     parts = [people, status]
     if notice.original is not None and notice.original.octets:
         parts.append(_original_part(notice, notice.original))
     boundary = _boundary(notice.spid, parts)
     eight_bit = not all(part.isascii() for part in parts)
-    header = _header(notice, boundary, eight_bit)
+    header = _header(notice, kind, boundary, eight_bit)
     # The line end before a boundary belongs to the boundary (RFC 2046, 5.1.1), so parts keep their own.
     mark = f"\r\n--{boundary}".encode()
     body = b"".join(mark + b"\r\n" + part for part in parts)
@@ -115,7 +115,7 @@ def format_date(ms: int) -> str:
 # ---------------------------------------------------------------- header
 
 
-def _header(notice: Notice, boundary: str, eight_bit: bool) -> bytes:
+def _header(notice: Notice, kind: str, boundary: str, eight_bit: bool) -> bytes:
     spids = f"{format_spid(notice.spid)}.{format_spid(notice.recipients[0].spid)}"
     lines = [
         f"Date: {format_date(notice.date)}",
@@ -125,7 +125,7 @@ def _header(notice: Notice, boundary: str, eight_bit: bool) -> bytes:
         f"Message-ID: <{spids}@{_one_line(notice.reporting_mta)}>",
         "Auto-Submitted: auto-replied",
         "MIME-Version: 1.0",
-        f'Content-Type: multipart/report; report-type=delivery-status;\r\n boundary="{boundary}"',
+        f'Content-Type: multipart/report; report-type={kind};\r\n boundary="{boundary}"',
         f"Content-Transfer-Encoding: {'8bit' if eight_bit else '7bit'}",
     ]
     return _lines(lines)
@@ -240,15 +240,16 @@ def _wrapped(text: str, indent: str) -> list[str]:
 # ---------------------------------------------------------------- for machines
 
 
-def _status_part(notice: Notice) -> bytes:
+def _status_part(notice: Notice) -> tuple[str, bytes]:
+    """The subtype of the part for machines, which is the report's type (RFC 6522, 3), and the part."""
     blocks = [
         _message_fields(notice),
         *(_recipient_fields(each, notice) for each in notice.recipients),
     ]
     body = b"\r\n".join(_lines(block) for block in blocks)
     # Addresses beyond ASCII stand as they are only in the type made for them (RFC 6533, 4).
-    kind = "message/delivery-status" if body.isascii() else "message/global-delivery-status"
-    return _part(kind, "Delivery report", body)
+    kind = "delivery-status" if body.isascii() else "global-delivery-status"
+    return kind, _part(f"message/{kind}", "Delivery report", body)
 
 
 def _message_fields(notice: Notice) -> list[str]:

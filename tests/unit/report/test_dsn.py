@@ -246,6 +246,7 @@ def test_addresses_beyond_ascii_use_the_global_types() -> None:
     report = compose(replace(international, to_address=envelope.sender))
     message = parse(report)
     assert (report.eight_bit, report.smtputf8) == (True, True)
+    assert message["Content-Type"].params["report-type"] == "global-delivery-status"
     assert "To: <ß@exämple.com>\r\n".encode() in report.content
     assert [part.get_content_type() for part in parts(message)] == [
         "text/plain",
