@@ -118,6 +118,9 @@ class StreamConnection(asyncio.Protocol):
                 raise LocalShortage(reason_of(error)) from error
             text = f"cannot load TLS certificate, key or trust file: {reason_of(error)}"
             raise TlsFilesUnusable(text) from error
+        # Octets that came before the handshake may come from an attacker in between (CVE-2011-0411). Those
+        # that come decrypted, while it ends, are already the server's, such as a greeting.
+        self._unread = b""
         try:
             transport = await self._loop.start_tls(self._transport, self, context, server_hostname=hostname)
         except (OSError, ValueError, RuntimeError) as error:
@@ -126,8 +129,6 @@ class StreamConnection(asyncio.Protocol):
         if transport is None or self._eof:
             self.close()
             raise ConnectFailed("connection lost during the TLS handshake")
-        # Octets that came before the handshake may come from an attacker in between (CVE-2011-0411).
-        self._unread = b""
         self._transport = transport
 
     def close(self) -> None:

@@ -222,6 +222,32 @@ async def test_the_server_is_told_which_name_is_wanted(
     assert names == ["mx.example.org"]
 
 
+@pytest.mark.needs("openssl")
+async def test_a_greeting_that_comes_with_the_handshake_is_read(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(Authority(tmp_path).sign("localhost", "DNS:localhost"))
+    # Its server has the last word in the handshake.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    async def at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(incoming, outgoing, server_side=True)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(65536))
+        tls.write(b"220 hello\r\n")
+        writer.write(outgoing.read())
+        await reader.read()
+
+    async with dialled(at_once) as connection:
+        await connection.start_tls("localhost", TlsTerms())
+        assert await asyncio.wait_for(connection.read(), 60) == b"220 hello\r\n"
+
+
 async def test_a_server_that_cannot_do_tls_is_an_error() -> None:
     async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"500 what?\r\n")
