@@ -5,7 +5,8 @@ This server speaks SMTP as the client there.
 Guarantees
 * Only mail that rests for the domains asked for goes over the connection, message by message, with the usual
   verdicts. What is refused for now, and what the session does not take, stays held.
-* A session does not end because the store cannot give out at once what rests: it waits, PATIENCE_MS at most.
+* A session does not end because the store cannot give out at once what rests, or cannot record: it waits,
+  PATIENCE_MS at most.
 * No recipient is tried twice in a session, and none while delivery is paused. Standing rules count, with the
   user's connection as the destination; one that slows has no effect. What an operator or a rule does to mail
   that the session has claimed reaches the messages that are not begun.
@@ -47,7 +48,8 @@ from mqcd.deliver.terms import Terms
 AT_ONCE = 100
 """Recipients that a session has in flight."""
 PATIENCE_MS = 30_000
-"""How long a session waits for mail that the store moves, or is too short of room to give out."""
+"""How long a session waits for mail that the store moves, or is too short of room to give out, and for a
+store that does not record."""
 PAUSE_MS = 50
 """Time between two questions for it."""
 _LEFT = frozenset({End.STALE, End.STORE, End.CONTENT})
@@ -130,11 +132,13 @@ class Collecting:
         clock = self._terms.clock
         since = clock.monotonic()
         while not (stops() or self._terms.rests):
-            await self._recorder.room()
-            domains = [each for each in self._store.held_domains() if wanted(each) and each not in over]
-            if not domains:
-                return
-            if claimed := await self._claim(domains, seen, over):
+            claimed: Sequence[Recipient] = ()
+            if not (self._recorder.crowded or self._recorder.paused):
+                domains = [each for each in self._store.held_domains() if wanted(each) and each not in over]
+                if not domains:
+                    return
+                claimed = await self._claim(domains, seen, over)
+            if claimed:
                 try:
                     fresh = self._fresh(claimed, hop, seen)
                 except Exception:

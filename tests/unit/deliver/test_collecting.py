@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
-from mqcd.core.model import Action, Area, Phase, Recipient
+from mqcd.core.model import Action, Area, Phase, Recipient, Settlement, Submission
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
 from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.collecting import AT_ONCE, PATIENCE_MS
@@ -256,6 +257,31 @@ async def test_a_domain_that_gives_nothing_new_ends_no_session() -> None:
         await made.deliverer.collecting.collect(connection, bool, "bob", "odmr-1", lambda: False)
         await made.until(lambda: held(made) == AT_ONCE and not made.deliverer.active)
         assert [message[1] for message in peer.messages] == [("x@b.example",)]
+
+
+class Full(MemoryStore):
+    """Records no verdict."""
+
+    async def settle(self, settlements: Sequence[Settlement], submissions: Sequence[Submission] = ()) -> None:
+        raise StoreUnavailable("as the test wants it")
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_session_does_not_outlast_a_store_that_cannot_record(leaves: bool) -> None:
+    async with kit(Full) as made:
+        await made.submit("x@a.example")
+        await collect(made, Peer())
+        await made.until(lambda: made.deliverer.paused)
+        await made.submit("y@a.example")
+        peer, left = Peer(), asyncio.Event()
+        session = asyncio.create_task(collect(made, peer, left.is_set))
+        await made.clock.run_for(PATIENCE_MS - 1000)
+        assert not session.done()
+        if leaves:
+            left.set()
+        await made.clock.run_for(100 if leaves else 2000)
+        assert session.done()
+        assert (peer.messages, peer.log[-1]) == ([], "QUIT")
 
 
 class Moving(MemoryStore):
