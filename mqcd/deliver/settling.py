@@ -1,8 +1,10 @@
 """Makes verdicts of outcomes, with the reports that they cause, and hands them to the store.
 
 Guarantees: each recipient that is handed in is settled or parked, and no call raises after it has handed one
-on. One of which an internal error leaves no verdict is parked for the first retry delay, and the others are
-settled; of what lanes give back all is parked. A delay warning is recorded together with its report.
+on. Where an internal error leaves one without a verdict, the others are settled, and it is, too
+(`verdicts.after_fault`): what was tried must back off and expire, and what was delivered must not be sent
+again. Of what lanes give back untried all is then parked. A delay warning is recorded together with its
+report.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.smtp.exchange import Outcome
 from mqcd.deliver.standing import KeptBack
 from mqcd.deliver.terms import Terms
-from mqcd.deliver.verdicts import INTERNAL, Judged, failure, part, verdict_on
+from mqcd.deliver.verdicts import INTERNAL, Judged, after_fault, failure, part, verdict_on
 
 MOST_ON_ONE = 100
 """Most recipients on one report: it and their verdicts are one record of bounded size."""
@@ -101,8 +103,9 @@ class Settling:
                 attempt = ended_in(outcome.phase)
                 verdict = verdict_on(recipient, outcome, attempt, schedule, now, may_expire=may_expire)
             except Exception:
-                self._no_verdict([recipient])
-                continue
+                _log_fault([recipient])
+                attempt = _bare_attempt(job.hop, outcome.phase, now)
+                verdict = after_fault(recipient, outcome, attempt, schedule, now, may_expire=may_expire)
             settlements.append(Settlement(recipient=recipient, verdict=verdict))
             asked += recipient.dsn
         if "SUCCESS" in asked and self.notifier is not None and not dsn:
@@ -142,8 +145,8 @@ class Settling:
                     recipient, outcome, attempt, schedule, now, may_expire=may_expire, latest=latest
                 )
             except Exception:
-                self._no_verdict([recipient])
-                continue
+                _log_fault([recipient])
+                verdict = after_fault(recipient, outcome, attempt, schedule, now, may_expire=may_expire)
             settlements.append(Settlement(recipient=recipient, verdict=verdict))
         self.record(settlements, begin)
 
@@ -154,17 +157,10 @@ class Settling:
 
     def own_fault(self, job: Job, possibly_delivered: bool) -> None:
         """Put off a job whose attempt an internal error ended; `possibly_delivered`: its final dot is out."""
-        phase, name = Phase.DOT if possibly_delivered else Phase.CONNECT, job.hop.destination.name
-        attempt = Attempt(destination=name, zone=job.hop.policy.zone, phase=phase, at=self._terms.clock.now())
+        phase = Phase.DOT if possibly_delivered else Phase.CONNECT
+        attempt = _bare_attempt(job.hop, phase, self._terms.clock.now())
         outcome = replace(failure(INTERNAL, phase), possibly_delivered=possibly_delivered)
         self.settle_job(job, outcome, attempt)
-
-    def _no_verdict(self, recipients: Sequence[Recipient]) -> None:
-        """An internal error left these without a verdict: log it, and try them again."""
-        first, count = recipients[0], len(recipients)
-        text = "internal error: no verdict on %s (%d recipients)"
-        _log.exception(text, first.address, count, extra={"spid": format_spid(first.spid)})
-        self.park(recipients, self._terms.schedule.delays[0])
 
     def record(self, settlements: Sequence[Settlement], begin: str = "") -> None:
         """Have verdicts recorded, delay warnings together with their report, message by message; see
@@ -195,16 +191,16 @@ class Settling:
         try:
             parted = part(given, now, self._terms.uptime)
         except Exception:
-            self._no_verdict([each for give in given for each in give.recipients])
+            untried = [each for give in given for each in give.recipients]
+            _log_fault(untried)
+            self.park(untried, self._terms.schedule.delays[0])
             return
         for until, recipients in parted.parked.items():
             self._recorder.park(recipients, until)
         for judged in parted.judged:
             hop, outcome = judged.lane.hop, failure(judged.reply, Phase.CONNECT)
-            schedule = hop.policy.schedule
-            self.settle_all(
-                judged.recipients, outcome, _no_attempt(judged, now), schedule, hop.destination.name
-            )
+            attempt = _bare_attempt(hop, Phase.CONNECT, now)
+            self.settle_all(judged.recipients, outcome, attempt, hop.policy.schedule, hop.destination.name)
         self._warn(parted.warned, now)
 
     def _warn(self, warned: Iterable[tuple[int, Judged]], now: int) -> None:
@@ -214,7 +210,8 @@ class Settling:
             if not may_warn:
                 self._recorder.park(judged.recipients, until)
                 continue
-            schedule, attempt = judged.lane.hop.policy.schedule, _no_attempt(judged, now)
+            schedule = judged.lane.hop.policy.schedule
+            attempt = _bare_attempt(judged.lane.hop, Phase.CONNECT, now)
             self.record(
                 [
                     Settlement(
@@ -240,8 +237,13 @@ def _tell(hears: Callable[[Heard], None], what: Heard) -> None:
         _log.exception("internal error: a listener of verdicts failed")
 
 
-def _no_attempt(judged: Judged, now: int) -> Attempt:
-    """The details of an attempt that was not made, for its verdict."""
-    hop = judged.lane.hop
-    zone = hop.policy.zone
-    return Attempt(destination=hop.destination.name, zone=zone, phase=Phase.CONNECT, at=now)
+def _log_fault(recipients: Sequence[Recipient]) -> None:
+    """Log the internal error that left these without a verdict."""
+    first, count = recipients[0], len(recipients)
+    text = "internal error: no verdict on %s (%d recipients)"
+    _log.exception(text, first.address, count, extra={"spid": format_spid(first.spid)})
+
+
+def _bare_attempt(hop: Hop, phase: Phase, now: int) -> Attempt:
+    """The details of an attempt that was not made, or of which no others are known."""
+    return Attempt(destination=hop.destination.name, zone=hop.policy.zone, phase=phase, at=now)

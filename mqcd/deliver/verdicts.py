@@ -27,7 +27,7 @@ from mqcd.deliver.smtp.exchange import Outcome, Result
 UNREACHED = frozenset({Phase.CONNECT, Phase.GREETING, Phase.EHLO})
 """Where an attempt ends whose destination takes no connections."""
 BROKEN = Reply(code=451, status="4.4.2", text="connections break")
-INTERNAL = Reply(code=451, status="4.3.0", text="internal error, see the server log")
+INTERNAL = Reply(code=451, status="4.3.0", text="internal error, see the server log", own=True)
 _NO_TURN = Reply(code=451, status="4.4.7", text="expired before any attempt")
 _NOT_YET = Reply(code=451, status="4.4.5", text="waits for its turn at the destination")
 _DEAD = Reply(code=451, status="4.4.1", text="destination unreachable")
@@ -96,6 +96,26 @@ def _not_yet(
         warning=schedule.expires(recipient, now) if warns is not None and warns <= now else 0,
         held=held,
     )
+
+
+def after_fault(
+    recipient: Recipient,
+    outcome: Outcome,
+    attempt: Attempt,
+    schedule: RetrySchedule,
+    now: int,
+    *,
+    may_expire: bool,
+) -> Verdict:
+    """The verdict after an attempt where an internal error leaves none, of bare figures alone: no part that
+    may fail again has a say in it. It backs off and expires, as what was tried must."""
+    if outcome.result is Result.DELIVERED:
+        return Delivered(reply=outcome.reply, attempt=attempt)
+    envelope, delays = recipient.envelope, schedule.delays
+    if may_expire and now >= max(envelope.received, envelope.release) + schedule.maxtime:
+        return Expired(reply=INTERNAL, attempt=attempt)
+    due = now + delays[min(recipient.attempts, len(delays) - 1)]
+    return Deferred(reply=INTERNAL, attempt=attempt, due=due, possibly_delivered=outcome.possibly_delivered)
 
 
 def failure(reply: Reply, phase: Phase) -> Outcome:

@@ -6,7 +6,7 @@ import pytest
 
 from mqcd.config.settings import ReplyAction
 from mqcd.core.events import Verb
-from mqcd.core.model import Recipient
+from mqcd.core.model import Deferred, Phase, Recipient
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.reply import Reply
@@ -38,14 +38,51 @@ async def due(kit: Kit, address: str) -> int:
     return left.due - kit.clock.now()
 
 
-async def test_only_a_recipient_without_a_verdict_is_parked() -> None:
+async def test_only_a_recipient_without_a_verdict_is_put_off_for_the_fault() -> None:
+    """It backs off and expires, though its own schedule never has a verdict."""
     hosts = {"192.0.2.1": lambda: Peer({"RCPT": "450 4.2.1 busy"})}
     async with Kit(hosts=hosts, schedule=POISONED) as kit:
         await kit.submit("bad@example.com", "good@example.com")
-        assert (await kit.deferred()).reply.status == "4.2.1"
+        await kit.heard(Verb.DEFERRED, 2)
         await kit.until(lambda: not kit.deliverer.active)
-        assert kit.observer.count(Verb.DEFERRED) == 1
+        put_off = kit.observer.of(Verb.DEFERRED)
+        verdicts = {each.recipient.address: each.verdict for each in put_off if each.recipient is not None}
+        bad, good = verdicts["bad@example.com"], verdicts["good@example.com"]
+        assert isinstance(bad, Deferred)
+        assert isinstance(good, Deferred)
+        assert (bad.reply.status, good.reply.status) == ("4.3.0", "4.2.1")
+        assert not bad.possibly_delivered
         assert await due(kit, "bad@example.com") == SCHEDULE.delays[0]
+        await kit.clock.run_for(SCHEDULE.delays[0])
+        await kit.heard(Verb.DEFERRED, 4)
+        await kit.until(lambda: not kit.deliverer.active)
+        assert await due(kit, "bad@example.com") == SCHEDULE.delays[1]
+        await kit.clock.run_for(SCHEDULE.maxtime + max(SCHEDULE.delays))
+        await kit.heard(Verb.EXPIRED, 2)
+
+
+async def test_an_error_of_our_own_about_an_attempt_delivers_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the next hop has not taken is put off."""
+    monkeypatch.setattr("mqcd.deliver.connection.attempt._attempts", lambda *_: fail_by_a_bug)
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({"RCPT full@example.com": "450 4.2.2 full"})}) as kit:
+        await kit.submit("a@example.com", "full@example.com")
+        verdict = await kit.delivered()
+        assert (verdict.reply.code, verdict.attempt.phase) == (250, Phase.DOT)
+        assert (await kit.deferred()).reply.status == "4.3.0"
+        await kit.clock.run_for(SCHEDULE.maxtime // 2)
+        assert [message[1] for message in kit.dialer.messages] == [("a@example.com",)]
+
+
+async def test_an_error_of_our_own_behind_an_unanswered_dot_is_possibly_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mqcd.deliver.connection.attempt._attempts", lambda *_: fail_by_a_bug)
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({".": ""})}) as kit:
+        await kit.submit("a@example.com")
+        verdict = await kit.deferred()
+        assert (verdict.reply.status, verdict.possibly_delivered) == ("4.3.0", True)
 
 
 async def test_a_route_without_a_verdict_costs_one_recipient_of_a_claim() -> None:
