@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from mqcd.core.model import Attempt, Bounced, Deferred, Delivered, Expired, Phase, Recipient, Verdict
+from mqcd.core.model import Area, Attempt, Bounced, Deferred, Delivered, Expired, Phase, Recipient, Verdict
 from mqcd.core.queueing.schedule import LAST_CHANCE_MS, RetrySchedule
 from mqcd.core.smtp.reply import Reply
 from mqcd.deliver.lanes.lane import Give, Lane, Why
@@ -112,10 +112,19 @@ def after_fault(
     if outcome.result is Result.DELIVERED:
         return Delivered(reply=outcome.reply, attempt=attempt)
     envelope, delays = recipient.envelope, schedule.delays
-    if may_expire and now >= max(envelope.received, envelope.release) + schedule.maxtime:
+    # What rests for its domain does so until its due time, the end of its life (see `queueing.holding`).
+    rests = recipient.area is Area.HELD and recipient.due > 0
+    limit = recipient.due if rests else max(envelope.received, envelope.release) + schedule.maxtime
+    if may_expire and now >= limit:
         return Expired(reply=INTERNAL, attempt=attempt)
-    due = now + delays[min(recipient.attempts, len(delays) - 1)]
-    return Deferred(reply=INTERNAL, attempt=attempt, due=due, possibly_delivered=outcome.possibly_delivered)
+    retry = now + delays[min(recipient.attempts, len(delays) - 1)]
+    return Deferred(
+        reply=INTERNAL,
+        attempt=attempt,
+        due=limit if rests and now < limit else retry,
+        possibly_delivered=outcome.possibly_delivered,
+        held=rests,
+    )
 
 
 def failure(reply: Reply, phase: Phase) -> Outcome:

@@ -197,6 +197,23 @@ async def test_an_error_of_our_own_behind_the_dot_is_possibly_delivered(
         assert (held(made), len(peer.messages), made.observer.count(Verb.DEFERRED)) == (3, 1, 1)
 
 
+async def test_an_error_of_our_own_about_verdicts_leaves_held_what_was_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with kit() as made:
+        await made.submit("x@a.example")
+        await made.submit("full@a.example")
+        monkeypatch.setattr("mqcd.deliver.settling.verdict_on", fail_by_a_bug)
+        await collect(made, Peer({"RCPT full@a.example": "450 4.2.2 full"}))
+        await made.heard(Verb.DELIVERED)
+        assert (await made.deferred()).reply.status == "4.3.0"
+        await made.until(lambda: not made.deliverer.active)
+        assert held(made) == 1
+        await made.clock.run_for(HOLDING.maxtime + MINUTE)
+        await made.heard(Verb.EXPIRED)
+        assert made.dialer.dialled == []
+
+
 async def test_a_session_cancelled_behind_the_dot_leaves_that_message_in_flight() -> None:
     async with kit() as made:
         sent = [(await made.submit(f"x{number}@a.example"))[0] for number in range(3)]

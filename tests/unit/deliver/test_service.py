@@ -586,7 +586,7 @@ class UnreadablePeer(Peer):
         self._connection.read = fail_by_a_bug  # type: ignore[assignment]
 
 
-def fail_by_a_bug(*_: object) -> None:
+def fail_by_a_bug(*_: object, **__: object) -> None:
     raise ZeroDivisionError("a bug of ours")
 
 
