@@ -12,7 +12,8 @@ Guarantees
   that the session has claimed reaches the messages that are not begun.
 * A session that is cancelled gives back what it has not tried; a message whose end is out and unanswered is
   left begun, and the store's next start counts it as outcome unknown.
-* So does one that an internal error ends, but that message is put off as possibly delivered.
+* So does one that an internal error ends, but that message is put off as possibly delivered. An error about
+  one recipient leaves that one held, and ends no session.
 
 Settings read: deliver maxrecips, client.
 """
@@ -28,6 +29,7 @@ from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Recipient, Settlement
 from mqcd.core.ports import Connection, QueueStore
 from mqcd.core.queueing.calls import Wanted
+from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.rules import RuleAction
 from mqcd.deliver.connection.attempt import End, transact
 from mqcd.deliver.connection.link import Link
@@ -139,11 +141,7 @@ class Collecting:
                     return
                 claimed = await self._claim(domains, seen, over)
             if claimed:
-                try:
-                    fresh = self._fresh(claimed, hop, seen)
-                except Exception:
-                    self._settling.park(claimed)
-                    raise
+                fresh = self._fresh(claimed, hop, seen)
                 jobs = list(_jobs(fresh, hop, self._terms.settings.maxrecips))
                 if jobs and not await self._send_some(link, jobs, seen, stops):
                     return
@@ -174,22 +172,27 @@ class Collecting:
         return found
 
     def _fresh(self, found: Sequence[Recipient], hop: Hop, seen: set[tuple[int, int]]) -> list[Recipient]:
-        """Those that may be tried; the others follow an operator or a rule, or rest again. What raises has
-        handed on none."""
+        """Those that may be tried; the others follow an operator or a rule, or rest again."""
         now = self._terms.clock.now()
         fresh: list[Recipient] = []
         left: list[Recipient] = []
         kept = KeptBack()
         for each in found:
-            if (amended := self._reaching.acted(each)) is not None:
-                kept.settlements.append(Settlement(recipient=each, verdict=amended))
-            # A client may have wanted it to be sent later (RFC 4865).
-            elif self._terms.rests or each.key in seen or each.envelope.release > now:
+            try:
+                if (amended := self._reaching.acted(each)) is not None:
+                    kept.settlements.append(Settlement(recipient=each, verdict=amended))
+                # A client may have wanted it to be sent later (RFC 4865).
+                elif self._terms.rests or each.key in seen or each.envelope.release > now:
+                    left.append(each)
+                elif (rule := self._standing.find(each, hop)) is None or rule.action is RuleAction.SLOW:
+                    fresh.append(each)
+                else:
+                    self._standing.apply(rule, each, hop, self._terms.schedule.longest, kept)
+            except Exception:
+                # The others go on: what an operator has made of them is known here alone by now.
+                name = format_spid(each.spid)
+                _log.exception("internal error: %s is not collected", each.address, extra={"spid": name})
                 left.append(each)
-            elif (rule := self._standing.find(each, hop)) is None or rule.action is RuleAction.SLOW:
-                fresh.append(each)
-            else:
-                self._standing.apply(rule, each, hop, self._terms.schedule.longest, kept)
         # Without the time until which a rule counts: the mail waits for its user, not for a turn.
         left += [each for some in kept.parked.values() for each in some]
         seen.update(each.key for each in left)

@@ -12,8 +12,10 @@ from mqcd.core.errors import StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Action, Area, Phase, Recipient, Settlement, Submission
 from mqcd.core.queueing.holding import HeldDomain, Holding, HoldMode
+from mqcd.core.selecting.rules import StandingRule
 from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.collecting import AT_ONCE, PATIENCE_MS
+from mqcd.deliver.routing.policy import Hop
 from tests.fakes.clock import turns
 from tests.fakes.dialer import FakeConnection, Peer
 from tests.fakes.store import MemoryStore
@@ -162,15 +164,32 @@ async def test_a_cancelled_session_gives_its_mail_back() -> None:
         await made.until(lambda: held(made) == 3 and not made.deliverer.active)
 
 
-async def test_an_error_of_our_own_about_rules_gives_what_was_claimed_back(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("sent", [0, 1])
+async def test_an_error_of_our_own_about_one_recipient_leaves_that_one_held(
+    sent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An action reaches the others, before a claim and behind it."""
     async with kit() as made:
-        await made.submit("x@a.example", "y@a.example")
-        monkeypatch.setattr(made.deliverer.standing, "find", fail_by_a_bug)
-        with pytest.raises(ZeroDivisionError):
-            await collect(made, Peer())
-        await made.until(lambda: held(made) == 2 and not made.deliverer.active)
+        mail = [(await made.submit(f"{name}@a.example"))[0] for name in ("ok", "gone", "bad")]
+        peer, find = Peer(), made.deliverer.standing.find
+
+        def finds(recipient: Recipient, hop: Hop | None) -> StandingRule | None:
+            if recipient.address == "bad@a.example" and len(peer.messages) == sent:
+                fail_by_a_bug()
+            return find(recipient, hop)
+
+        monkeypatch.setattr(made.deliverer.standing, "find", finds)
+
+        def removes() -> bool:
+            if len(peer.messages) == sent:
+                made.deliverer.act([mail[1].key], act(Action.REMOVE), Selection())
+            return False
+
+        await collect(made, peer, removes)
+        await made.heard(Verb.REMOVED)
+        await made.until(lambda: not made.deliverer.active)
+        assert [message[1] for message in peer.messages] == [("ok@a.example",)]
+        assert held(made) == 1
 
 
 async def test_an_error_of_our_own_behind_the_dot_is_possibly_delivered(
