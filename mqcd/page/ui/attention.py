@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
@@ -173,14 +172,25 @@ def _failing(state: State) -> Iterator[Finding]:
 
 def growth(samples: Sequence[Sample], metric: str) -> dict[tuple[str, ...], float]:
     """What the series of a counter have grown by from the first sample to the last, over restarts of the
-    server: they begin again at 0."""
+    server: they begin again at 0. Those of several shards may shrink without one, and come back: where the
+    front process is restarted, or misses a shard. They have then grown by what is more than ever before."""
     grown: dict[tuple[str, ...], float] = {}
-    for one, other in pairwise(each.metrics for each in samples if each.metrics):
-        before = one.get(metric, {})
-        for labels, value in other.get(metric, {}).items():
-            had = before.get(labels, 0)
-            if step := value - had if value >= had else value:
-                grown[labels] = grown.get(labels, 0) + step
+    most: dict[tuple[str, ...], float] = {}
+    before: Sample | None = None
+    for sample in samples:
+        if not sample.metrics:
+            continue
+        series = sample.metrics.get(metric, {})
+        # Linux gives a process's start up to a second early.
+        if before is not None and (sample.value("process_start_time_seconds") + 1) * 1000 > before.at:
+            # All shards are newer than the sample before. Had they alone ended, the sums would go on.
+            most = {labels: had for labels, had in most.items() if series.get(labels, 0) >= had}
+        for labels, value in series.items():
+            if step := max(value - most.get(labels, 0), 0):
+                most[labels] = value
+                if before is not None:
+                    grown[labels] = grown.get(labels, 0) + step
+        before = sample
     return grown
 
 

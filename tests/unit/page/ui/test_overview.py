@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pytest
 
 from mqcd.core.samples import Sample, Series, view
 from mqcd.page.recorder import KEPT_MS, STEP_MS, Recorder
@@ -155,12 +157,44 @@ def test_mail_that_cannot_be_stored_is_an_alarm() -> None:
     assert "3 messages" in words
 
 
+def counted(*counts: float, starts: Sequence[float] = ()) -> list[Sample]:
+    """Samples of a counter, ten seconds apart; `starts`: when the oldest process was started."""
+    return [
+        Sample(
+            taken=10.0 * at,
+            at=10_000 * at,
+            metrics={"mqcd_refused_total": {("store",): count}, "process_start_time_seconds": {(): start}},
+        )
+        for at, (count, start) in enumerate(zip(counts, starts or (-5.0,) * len(counts), strict=True), 100)
+    ]
+
+
 def test_a_restart_of_the_server_hides_no_failures() -> None:
-    counts = (100.0, 130.0, 4.0, 10.0)
-    samples = [sample(10.0 * at, refused_total={("relay",): each}) for at, each in enumerate(counts)]
-    assert growth([*samples, Sample(taken=40, at=40_000, against="starting")], "mqcd_refused_total") == {
-        ("relay",): 30 + 4 + 6
-    }
+    samples = counted(100, 130, 4, 10, starts=(5, 5, 1015, 1015))
+    opening = Sample(taken=1040, at=1_040_000, against="starting")
+    assert growth([*samples, opening], "mqcd_refused_total") == {("store",): 30 + 4 + 6}
+
+
+def test_a_series_that_a_restart_ends_begins_again_at_zero() -> None:
+    samples = counted(100, 130, 0, 7, starts=(5, 5, 1015, 1015))
+    assert growth(samples, "mqcd_refused_total") == {("store",): 30 + 7}
+
+
+@pytest.mark.parametrize(
+    ("counts", "starts", "grown"),
+    [
+        # The front process is new: it knows no more what an ended process of a shard had counted.
+        ((51_000, 50_000, 50_000), (5, 5, 5), {}),
+        # It misses the oldest shard once.
+        ((51_000, 20_000, 51_003), (5, 600, 5), {("store",): 3}),
+        # All shards are new, and it is not: the sums go on.
+        ((51_000, 51_000, 51_002), (5, 1005, 1005), {("store",): 2}),
+    ],
+)
+def test_counters_of_shards_that_shrink_are_no_failures(
+    counts: Sequence[float], starts: Sequence[float], grown: Mapping[Any, float]
+) -> None:
+    assert growth(counted(*counts, starts=starts), "mqcd_refused_total") == grown
 
 
 async def test_figures_of_half_an_hour_are_kept() -> None:
