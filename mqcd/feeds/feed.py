@@ -98,9 +98,10 @@ class Feed:
         self._saved = self._clock.monotonic()
 
     async def _note(self, why: str) -> None:
-        """Why it does not go on. A disk that does not take that shows by the age of what it has."""
+        """Why it does not go on. Where that cannot be saved, the age of the last save shows it. That must not
+        end the feeds: `_go_on` saves first, too, and its failure is logged."""
         if (position := self._position) is not None:
-            with suppress(OSError):
+            with suppress(Exception):
                 await self._save(replace(position, error=why, since=position.since or self._clock.now()))
 
     async def _go_on(self) -> NoReturn:

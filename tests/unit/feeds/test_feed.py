@@ -271,3 +271,21 @@ async def test_a_fault_is_logged_and_ends_no_feed(bench: Bench, caplog: pytest.L
         await bench.until(lambda: (now := bench.positions.load("crm")) is not None and now.since > 0, 0)
         bench.taken.broken = False
         await bench.until(lambda: bench.taken.ids == ids([1]), LONGEST_WAIT_MS)
+
+
+async def test_a_lack_of_threads_ends_no_feed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    write(bench.events, 1_000_000_001, [event(1)])
+    async with running(bench.feed()) as task:
+        await bench.until(lambda: bench.taken.ids == ids([1]))
+        with monkeypatch.context() as patch:
+            patch.setattr("mqcd.feeds.feed.asyncio.to_thread", no_thread)
+            await bench.until(lambda: "can't start new thread" in caplog.text)
+            await bench.until(lambda: task.done() or bench.clock.sleepers == 1, 0)
+            assert not task.done()
+        write(bench.events, 1_000_000_002, [event(2)])
+        await bench.until(lambda: bench.taken.ids == ids([1, 2]), LONGEST_WAIT_MS)
