@@ -32,6 +32,8 @@ _CODES = (("5.7.", NO_PERMISSION), ("5.1.", NO_USER), ("5.3.4", DATA_ERROR), ("5
 
 _AT_ONCE = 1 << 16
 """Octets that -bs passes on at once."""
+_LINE = 4096
+"""No line of a reply has more octets."""
 
 Commands = Callable[[list[str]], int]
 """Runs a line of mqcd's own commands; gives the exit code."""
@@ -181,12 +183,12 @@ def _speak(directory: Path) -> int:
 
 def _relay(connection: socket.socket, source: int, target: int) -> None:
     """Pass octets both ways until the server closes. Replies are read while commands wait to be sent: the
-    server may wait, too. Raises OSError."""
+    server may wait, too. Raises OSError, also where the server closes too early (see `_check_end`)."""
     import selectors
     import socket
 
     connection.setblocking(False)
-    waiting = b""
+    waiting, said, ended = b"", b"", False
     # Unlike epoll, poll takes regular files.
     with selectors.PollSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
@@ -199,11 +201,14 @@ def _relay(connection: socket.socket, source: int, target: int) -> None:
                         selector.modify(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
                     else:
                         connection.shutdown(socket.SHUT_WR)
+                        ended = True
                     continue
                 if events & selectors.EVENT_READ:
                     octets = connection.recv(_AT_ONCE)
                     if not octets:
+                        _check_end(said, ended=ended)
                         return
+                    said = (said + octets)[-_LINE:]
                     while octets:
                         octets = octets[os.write(target, octets) :]
                 if events & selectors.EVENT_WRITE:
@@ -211,6 +216,14 @@ def _relay(connection: socket.socket, source: int, target: int) -> None:
                     if not waiting:
                         selector.modify(connection, selectors.EVENT_READ)
                         selector.register(source, selectors.EVENT_READ)
+
+
+def _check_end(said: bytes, *, ended: bool) -> None:
+    """The server, which has said this last, has closed: by QUIT, or as the input has `ended` without one and
+    no content waits for its reply. Else raises OSError."""
+    last = said.rstrip().rpartition(b"\n")[2][:3]
+    if last != b"221" and (not ended or last in (b"", b"354", b"421")):
+        raise ConnectionError("the server went away")
 
 
 def _code(text: str) -> int:

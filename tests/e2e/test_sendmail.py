@@ -141,8 +141,8 @@ def test_php(programs: Programs, receiver: Receiver) -> None:
 
 def test_smtp_on_standard_input(programs: Programs, receiver: Receiver) -> None:
     lines = ("EHLO me", f"MAIL FROM:<{ME}>", "RCPT TO:<b@example.com>", "DATA", *_CONTENT, ".", "QUIT")
-    said = programs.run(programs.sendmail, "-bs", text="\r\n".join(lines[:4]) + "\r\n")
-    assert said.splitlines()[-1].startswith("354")
+    said = programs.run(programs.sendmail, "-bs", text="\r\n".join(lines[:3]) + "\r\n")
+    assert said.splitlines()[-1].startswith("250")
     # A client in step: each line waits for its reply.
     pipe = subprocess.PIPE
     process = subprocess.Popen([programs.sendmail, "-bs"], stdin=pipe, stdout=pipe, text=True)

@@ -38,7 +38,7 @@ class Scripted:
                 if answer:
                     stream.write(answer.encode() + b"\r\n")
                     stream.flush()
-                return bool(answer) and not answer.startswith("421")
+                return bool(answer) and not answer.startswith(("221", "421"))
 
             going = say("")
             for octets in stream if going else ():
@@ -246,6 +246,37 @@ def test_a_dialogue_that_breaks_is_to_be_tried_again(
     with server(tmp_path, answers):
         assert speak(tmp_path, monkeypatch, "NOOP\r\n" * 60_000, tmp_path / target) == 75
     assert capsys.readouterr().err.startswith("sendmail: ")
+
+
+@pytest.mark.parametrize(
+    ("answers", "code"),
+    [
+        ({"QUIT": "221 2.0.0 bye"}, 0),
+        ({"QUIT": ""}, 75),
+        ({"DATA": ""}, 75),
+        ({"NOOP": "421 4.3.2 stop"}, 75),
+    ],
+)
+def test_a_server_that_closes_before_it_was_told_quit_has_gone_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, str], code: int
+) -> None:
+    """With an input that is open, and all of it read by the server."""
+    commands = b"NOOP\r\n" if "NOOP" in answers else b"DATA\r\n" if "DATA" in answers else b"QUIT\r\n"
+    reading, writing = os.pipe()
+    os.write(writing, commands)
+    with server(tmp_path, answers), os.fdopen(reading) as given, (tmp_path / "replies").open("w") as shown:
+        monkeypatch.setattr(sys, "stdin", given)
+        monkeypatch.setattr(sys, "stdout", shown)
+        assert run(["--var", str(tmp_path), "-bs"], len) == code
+    os.close(writing)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("250 2.0.0 ok", 0), ("550 5.7.1 no", 0), ("", 75)])
+def test_an_input_that_ends_with_a_content_needs_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    with server(tmp_path, {".": answer}):
+        assert speak(tmp_path, monkeypatch, "DATA\r\nhello\r\n.\r\n", tmp_path / "replies") == code
 
 
 def test_little_is_loaded() -> None:
