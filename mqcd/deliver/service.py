@@ -15,8 +15,9 @@ nothing itself. What runs:
 
 Guarantees
 * At most `queuecache` recipients are in flight, an eighth more where tenants share, 100 for each session that
-  collects held mail, and what one claim asks for (`claiming.loop`); each claimed one is settled or parked,
-  also after an internal error (see `settling`).
+  collects held mail, and what one claim asks for (`claiming.loop`); each claimed one is handed to the store,
+  settled or parked, also after an internal error (see `settling`). What the store refuses by a fault of its
+  own stays in flight until the next start (see `recording`).
 * Nothing that happens to one recipient or one destination stops the others.
 * `stop`: recipients without a final dot out when the grace is over are parked; the others are left begun,
   without a verdict, and the store's next start counts them as outcome unknown.

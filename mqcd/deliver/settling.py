@@ -1,10 +1,10 @@
 """Makes verdicts of outcomes, with the reports that they cause, and hands them to the store.
 
-Guarantees: each recipient that is handed in is settled or parked, and no call raises after it has handed one
-on. Where an internal error leaves one without a verdict, the others are settled, and it is, too
-(`verdicts.after_fault`): what was tried must back off and expire, and what was delivered must not be sent
-again. Of what lanes give back untried all is then parked. A delay warning is recorded together with its
-report.
+Guarantees: each recipient that is handed in goes on to `recording`, settled or parked, and no call raises
+after it has handed one on. Where an internal error leaves one without a verdict, the others are settled, and
+it is, too (`verdicts.after_fault`): what was tried must back off and expire, and what was delivered must not
+be sent again. Of what lanes give back untried all is then parked. A delay warning is recorded together with
+its report.
 """
 
 from __future__ import annotations
