@@ -89,7 +89,8 @@ def drop(directory: Path, letter: Letter, now: int, disk: Disk | None = None) ->
         raise OSError(errno.EFBIG, f"takes messages of at most {MOST} octets", str(directory))
     octets = encode(letter)
     if len(octets) - len(letter.content) > MAX_ENVELOPE:
-        raise OSError(errno.EFBIG, f"takes envelopes of at most {MAX_ENVELOPE} octets", str(directory))
+        text = f"takes envelopes of at most {MAX_ENVELOPE} octets: send it to fewer recipients at a time"
+        raise OSError(errno.EFBIG, text, str(directory))
     disk = disk or Disk()
     unique = os.urandom(8).hex()
     temp = directory / f"{TEMP}{unique}"

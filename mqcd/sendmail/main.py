@@ -137,11 +137,12 @@ def _leave(directory: Path, letter: Letter, why: Exception) -> int:
         drop(directory / MAILDROP, letter, SystemClock().now())
     except OSError as error:
         said = describe(why) if isinstance(why, OSError) else str(why)
-        return _fail(
-            TRY_AGAIN,
-            f"not sent. The server: {said}. The maildrop: {describe(error)}. "
-            "Name the server's directory by --var or MQCD_VAR, or start it once: it makes its maildrop",
-        )
+        text = f"not sent. The server: {said}. The maildrop: {describe(error)}"
+        if isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
+            text += (
+                ". Name the server's directory by --var or MQCD_VAR, or start it once: it makes its maildrop"
+            )
+        return _fail(TRY_AGAIN, text)
     return OK
 
 

@@ -163,6 +163,20 @@ def test_without_either_the_program_is_to_try_again(
     assert "MQCD_VAR" in capsys.readouterr().err
 
 
+def test_what_has_no_room_in_the_maildrop_is_not_for_want_of_it(
+    tmp_path: Path,
+    send: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mqcd.sendmail.maildrop.MAX_ENVELOPE", 10)
+    assert send("b@x") == 75
+    said = capsys.readouterr().err
+    assert "fewer recipients" in said
+    assert "MQCD_VAR" not in said
+    assert dropped(tmp_path) == []
+
+
 def test_a_path_of_any_length(tmp_path: Path, send: Callable[..., int]) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
