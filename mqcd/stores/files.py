@@ -66,21 +66,33 @@ class FilesStore(FileStore):
 
     def _open(self) -> Marks:
         disk = self._disk
+        if self._tmp in (self._env, self._meta):
+            raise ConfigError(f"tmp_dir is {self._tmp}, where messages are; a start empties it")
         for directory in (self._env, self._meta, self._tmp):
             disk.mkdir(directory)
         for directory in dict.fromkeys((self._env, self._meta)):
             self._lock(directory)
         self._check_rename()
+        self._left = self._spids(self._meta, META)
+        left_over = set(self._spids(self._env, ENV)).difference(self._left)
+        path = self._meta / _MARKS
+        marks = values.unpack_marks(disk.read_file(path)) if disk.exists(path) else {}
+        # Marks are written before any content: these messages have their meta files in another directory.
+        if left_over and not self._left and not marks:
+            raise StoreDamaged(
+                f"{self._env} has contents of {len(left_over)} messages, and {self._meta} nothing of them: "
+                f"set meta_dir to the directory of their {META} files, or move the contents away"
+            )
         for name in disk.names(self._tmp):
             disk.unlink(self._tmp / name)
-        spids = [spid_in(name) for name in disk.names(self._meta) if name.endswith(META)]
-        self._left = sorted(spid for spid in spids if spid is not None)
-        there = set(self._left)
-        for name in disk.names(self._env):
-            if name.endswith(ENV) and (spid := spid_in(name)) is not None and spid not in there:
-                disk.unlink(self._env / name)
-        path = self._meta / _MARKS
-        return values.unpack_marks(disk.read_file(path)) if disk.exists(path) else {}
+        for spid in left_over:
+            disk.unlink(self._env / f"{uuid_of(spid)}{ENV}")
+        return marks
+
+    def _spids(self, directory: Path, kind: str) -> list[int]:
+        """Of the messages that have a file of this kind there."""
+        found = [spid_in(name) for name in self._disk.names(directory) if name.endswith(kind)]
+        return sorted(spid for spid in found if spid is not None)
 
     def _check_rename(self) -> None:
         """A rename from one file system to another is none."""

@@ -13,7 +13,7 @@ from mqcd.disk.durable import Disk
 from mqcd.stores.files import ENV, META, FilesStore, spid_in, uuid_of
 from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.harness import SCHEDULE
-from tests.contract.mail import BODY, Post, chunks, delivered
+from tests.contract.mail import BODY, Post, chunks, delivered, read_all
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FaultyDisk
 from tests.fakes.observer import RecordingObserver
@@ -80,6 +80,30 @@ async def test_leftovers_are_removed_at_a_start(tmp_path: Path) -> None:
         "README",
     }
     assert not list((env / "scratch").iterdir())
+    await queue.close()
+
+
+async def test_another_meta_dir_removes_no_content(tmp_path: Path) -> None:
+    queue, post = await opened(tmp_path)
+    [recipient] = await post.send("a@example.org")
+    await queue.close()
+    for _ in range(2):
+        with pytest.raises(StoreDamaged, match="meta_dir"):
+            await FilesStore(tmp_path / "env", tmp_path / "mistyped").open()
+    queue, _ = await opened(tmp_path)
+    assert await read_all(await queue.content(recipient)) == BODY
+    await queue.close()
+
+
+@pytest.mark.parametrize("name", ["env", "meta"])
+async def test_scratch_is_no_directory_of_messages(tmp_path: Path, name: str) -> None:
+    queue, post = await opened(tmp_path)
+    [recipient] = await post.send("a@example.org")
+    await queue.close()
+    with pytest.raises(ConfigError, match="tmp_dir"):
+        await FilesStore(tmp_path / "env", tmp_path / "meta", tmp_path / name).open()
+    queue, post = await opened(tmp_path)
+    assert set(await post.scan()) == {recipient.key}
     await queue.close()
 
 
