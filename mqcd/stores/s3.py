@@ -31,7 +31,7 @@ from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.stores import values
 from mqcd.stores.backend import Change, Marks, Promises, Stored, Write
 from mqcd.stores.s3_notices import Notice, Notices
-from mqcd.stores.s3_objects import ERRORS, PLAINLY, Objects, Streamed, Upload
+from mqcd.stores.s3_objects import CLIENT, ERRORS, PLAINLY, Objects, Streamed, Upload
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class S3Store:
                     "s3",
                     endpoint_url=self._endpoint or None,
                     region_name=self._region or None,
-                    config=PLAINLY if self._endpoint else None,
+                    config=PLAINLY if self._endpoint else CLIENT,
                 )
             )
             await self._look_at_promises()

@@ -23,11 +23,15 @@ _AT_ONCE = 16
 """Requests under way."""
 ERRORS = (BotoCoreError, HTTPClientError, aiohttp.ClientError, OSError, TimeoutError)
 """Of a request that had no answer; ClientError is an answer that refuses it."""
-PLAINLY = AioConfig(
-    request_checksum_calculation="when_required", response_checksum_validation="when_required"
+CLIENT = AioConfig(max_pool_connections=1 << 20)
+"""Settings of a client. A stream keeps its connection until the delivery ends that reads it, and that waits
+for other requests meanwhile: they may not wait for a connection. Requests are `_AT_ONCE`; how many streams
+there are, the descriptors of deliveries bound."""
+PLAINLY = CLIENT.merge(
+    AioConfig(request_checksum_calculation="when_required", response_checksum_validation="when_required")
 )
-"""Settings of a client for other stores than Amazon's. Over TLS it would send checksums as trailers,
-which Swift refuses; without them it signs the octets' hash, which every store checks."""
+"""The same for other stores than Amazon's. Over TLS a client would send checksums as trailers, which Swift
+refuses; without them it signs the octets' hash, which every store checks."""
 
 
 class ConditionRefused(StoreUnavailable):

@@ -380,3 +380,18 @@ async def test_long_content_goes_in_parts(prefix: str) -> None:
         await node.queue.content(claimed)
     await post.settle(delivered(), claimed)
     await node.queue.close()
+
+
+async def test_streams_leave_connections_for_other_requests(prefix: str) -> None:
+    node = Node(prefix)
+    post = await node.start()
+    for number in range(18):
+        await node.queue.enqueue(post.submission(f"{number}@example.org", content=LONG[: 1025 << 10]))
+    claimed = await post.claim_all()
+    async with asyncio.timeout(60):
+        opened = [await node.queue.content(each) for each in claimed]
+        for each in claimed:
+            await node.queue.begin([each], "mx.example.org")
+    for content in opened:
+        content.close()
+    await node.queue.close()
