@@ -206,10 +206,12 @@ class PostgresStore:
             begun = await connection.fetchrow(_BEGIN, self.lease_ms)
             if begun is None:
                 raise StoreBusy(f"256 nodes use schema {self._schema}")
-            self._session, self.node = begun
-            self._unsure, self._own_spids = False, []
+            session, node = begun
             await connection.execute("DELETE FROM contents WHERE expires < clock_timestamp()")
-            marks = await connection.fetch("SELECT name, number FROM marks WHERE node = $1", self.node)
+            marks = await connection.fetch("SELECT name, number FROM marks WHERE node = $1", node)
+        # Not before the commit's answer: a `renew` after a failure would take it for a lease that was kept.
+        self._session, self.node = session, node
+        self._unsure, self._own_spids = False, []
         return dict(map(tuple, marks))
 
     async def renew(self) -> Marks | None:

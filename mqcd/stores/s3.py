@@ -149,13 +149,16 @@ class S3Store:
             condition = self._if_still(there.get(name))
             tag = await self._objects.put("node", name, session.encode(), **condition)
             if tag is not None:
-                self.node, self._session, self._lease_tag = number, f"{name}-{session}", tag
+                begun = f"{name}-{session}"
+                if self._notices is not None and self.lease_ms:
+                    await self._notices.put_up(begun, self.lease_ms / 1000 + _MARGIN_S)
+                found = await self._objects.get("marks", name)
+                marks = values.unpack_marks(found[0]) if found is not None else {}
+                # Not before: a `renew` after a failure would take it for a lease that was kept.
+                self.node, self._session, self._lease_tag = number, begun, tag
                 self._tags, self._found = {}, []
                 self._lived, self._scanned = frozenset(), float("-inf")
-                if self._notices is not None and self.lease_ms:
-                    await self._notices.put_up(self._session, self.lease_ms / 1000 + _MARGIN_S)
-                found = await self._objects.get("marks", name)
-                return values.unpack_marks(found[0]) if found is not None else {}
+                return marks
         raise StoreBusy(f"{_NODES} nodes use {self._prefix}")
 
     async def renew(self) -> Marks | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar
 
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
-from mqcd.core.model import Origin, Settlement
+from mqcd.core.model import Origin, Recipient, Settlement
 from mqcd.stores.backend import Backend
 from mqcd.stores.queue.stored_queue import StoredQueue
 from mqcd.stores.queue.taking import POLL_MS
@@ -53,3 +53,13 @@ async def fail_to_report(node: StoreNode[Any]) -> set[tuple[int, int]]:
         )
     await node.queue.close()
     return {each.key for each in claimed}
+
+
+async def check_begins_again(node: StoreNode[Any], sent: Collection[Recipient]) -> None:
+    """Its lease has run out, and it finds out: it gives up what it has, takes it back, and takes new mail."""
+    state = node.queue._live
+    spids = state.spids
+    await node.until(lambda: state.spids is not spids and len(state.documents.messages) == len(sent))
+    assert set(await node.post.scan()) == {each.key for each in sent}
+    await node.post.send("new@example.org")
+    await node.queue.close()

@@ -16,7 +16,7 @@ from mqcd.stores.postgres import CHUNK, PostgresStore
 from tests.contract.mail import BODY, chunks, delivered, read_all
 from tests.fakes.postgres_server import PostgresServer, end_leases, shared_server
 from tests.unit.stores.kills import check, killed
-from tests.unit.stores.node import StoreNode, fail_to_report
+from tests.unit.stores.node import StoreNode, check_begins_again, fail_to_report
 
 pytestmark = pytest.mark.slow
 LONG = bytes(range(256)) * 8000
@@ -50,6 +50,21 @@ class Deaf(PostgresStore):
             count = await connection.fetchval("SELECT count(*) FROM messages WHERE owner = $1", self._session)
         if count > before + 1 and not self.missed:
             self.missed = count - before
+            raise StoreUnavailable("no answer")
+
+
+class DeafToBegin(PostgresStore):
+    """Misses the answer to the commit of the first session but one."""
+
+    missed = 0
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Any]:
+        async with super()._transaction() as connection:
+            yield connection
+            count = await connection.fetchval("SELECT count(*) FROM nodes") if self._session else 0
+        if count > 1 and not self.missed:
+            self.missed = count
             raise StoreUnavailable("no answer")
 
 
@@ -116,6 +131,15 @@ async def test_a_node_that_is_gone_loses_its_mail_to_another(schema: str) -> Non
         await first.post.send("c@example.org")
     for node in (first, second):
         await node.queue.close()
+
+
+async def test_a_begin_whose_answer_is_lost_is_no_kept_lease(schema: str) -> None:
+    node = Node(shared_server().url, schema, DeafToBegin)
+    sent = await (await node.start()).send("a@example.org")
+    await end_leases(shared_server().url, schema)
+    await check_begins_again(node, sent)
+    assert isinstance(node.store, DeafToBegin)
+    assert node.store.missed
 
 
 async def test_nothing_ends_without_the_report_on_it(schema: str) -> None:

@@ -22,7 +22,7 @@ from mqcd.stores.s3_objects import Objects
 from tests.contract.harness import HOUR
 from tests.contract.mail import BODY, chunks, deferred, delivered, read_all
 from tests.fakes import s3_server
-from tests.unit.stores.node import StoreNode
+from tests.unit.stores.node import StoreNode, check_begins_again
 
 pytestmark = pytest.mark.slow
 LONG = bytes(range(256)) * (9 << 12)
@@ -124,6 +124,28 @@ async def test_a_node_that_is_gone_loses_its_mail_to_another(prefix: str) -> Non
     assert await first.post.scan() == {}
     for node in (first, second):
         await node.queue.close()
+
+
+class Markless(Objects):
+    """Its marks cannot be read once."""
+
+    fail = False
+
+    async def get(self, kind: str, name: str) -> tuple[bytes, str] | None:
+        if kind == "marks" and self.fail:
+            self.fail = False
+            raise StoreUnavailable("503 SlowDown")
+        return await super().get(kind, name)
+
+
+async def test_a_begin_that_fails_is_no_kept_lease(prefix: str) -> None:
+    node = Node(prefix, Markless)
+    assert isinstance(node.objects, Markless)
+    sent = await (await node.start()).send("a@example.org")
+    await s3_server.end_leases(prefix)
+    node.objects.fail = True
+    await check_begins_again(node, sent)
+    assert not node.objects.fail
 
 
 class Lossy(Objects):
