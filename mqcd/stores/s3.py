@@ -208,12 +208,14 @@ class S3Store:
             some, self._found = self._found[:most], self._found[most:]
             found = await asyncio.gather(*map(self._take, some), return_exceptions=True)
             taken = [each for each in found if isinstance(each, Stored)]
-            failed = [each for each in found if isinstance(each, BaseException)]
-            self._found += [
-                spid for spid, each in zip(some, found, strict=True) if isinstance(each, BaseException)
-            ]
-            if failed and not taken:
-                raise failed[0]
+            each_of = zip(some, found, strict=True)
+            failed = {spid: each for spid, each in each_of if isinstance(each, BaseException)}
+            self._found += failed
+            for spid, error in failed.items() if not taken else ():
+                if isinstance(error, StoreDamaged):
+                    # Until the next scan: others are to be taken.
+                    self._found.remove(spid)
+                raise error
         return taken
 
     async def _scan(self) -> None:

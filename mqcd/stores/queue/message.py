@@ -10,6 +10,7 @@ from mqcd.core.model import Recipient
 from mqcd.core.queueing.spid import format_spid
 from mqcd.queue.format import record
 from mqcd.stores.backend import BEGUN, Stored
+from mqcd.stores.queue import keys
 
 FIRST_SLOT = 1 << 30
 """Values from this number on are events. No message has as many recipients."""
@@ -94,6 +95,7 @@ def decode(stored: Stored) -> Message:
                 continue
             if qid == KEY_SLOT:
                 message.key = value[1:]
+                keys.decode(message.key)
                 continue
             recipient = record.decode(value[1:])
             if recipient.key != (stored.spid, qid) or value[:1] not in (BEGUN, _RESTS):

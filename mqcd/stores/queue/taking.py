@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from mqcd.core.errors import StoreUnavailable
+from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.queueing.transition import unknown
 from mqcd.stores.backend import Stored
 from mqcd.stores.queue import keys
@@ -16,6 +16,7 @@ POLL_MS = 1000
 """How often a shared store is asked for messages that have become free."""
 _TAKEN_AT_ONCE = 1000
 """Messages that are read at once."""
+_LEFT = "the store has what cannot be read, and is left as it is: %s"
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,10 @@ async def share(state: State) -> None:
         try:
             await _keep_lease(state)
             await _take(state)
-        except StoreUnavailable as error:
+        except StoreDamaged as error:
+            log.error(_LEFT, error)
+        # Busy: all node numbers are in use where it has to begin again.
+        except (StoreUnavailable, StoreBusy) as error:
             log.warning("the store cannot be asked for mail of other nodes: %s", error)
 
 
@@ -63,7 +67,7 @@ async def _take(state: State) -> None:
                 is_refused = state.documents.take_back(stored)
                 # What is known was written under a lease that ran out meanwhile, and is still ours.
                 if not is_refused and stored.spid not in state.documents.messages:
-                    _add(state, stored)
+                    _try_to_add(state, stored)
             await _end_unknown(state)
             # There may be more than is read in the time of a lease.
             await _keep_lease(state)
@@ -71,6 +75,17 @@ async def _take(state: State) -> None:
         if any_taken:
             state.waiting.bring_forward(state.latest_due())
             state.around.notify()
+
+
+def _try_to_add(state: State, stored: Stored) -> None:
+    """What is damaged ends a start (StoreDamaged). It does not end a node that has mail: it is left as it is
+    in the store."""
+    try:
+        _add(state, stored)
+    except StoreDamaged as error:
+        if not state.loaded:
+            raise
+        log.error(_LEFT, error)
 
 
 def _add(state: State, stored: Stored) -> None:

@@ -126,6 +126,20 @@ async def test_a_node_that_is_gone_loses_its_mail_to_another(prefix: str) -> Non
         await node.queue.close()
 
 
+async def test_an_object_that_is_no_message_ends_no_node(prefix: str) -> None:
+    node, *others = (Node(prefix) for _ in range(3))
+    for each in (node, *others):
+        await each.start()
+    await node.until(lambda: len(node.store._lived) == 3)
+    async with client() as s3:
+        await s3.put_object(Bucket=s3_server.BUCKET, Key=f"{prefix}message/{7:016X}", Body=b"nonsense")
+    for number, other in enumerate(others, 1):
+        await other.post.send("a@example.org")
+        await other.queue.close()
+        await node.until(lambda number=number: len(node.queue._live.documents.messages) == number)
+    await node.queue.close()
+
+
 class Markless(Objects):
     """Its marks cannot be read once."""
 
