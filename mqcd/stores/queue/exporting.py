@@ -2,7 +2,7 @@
 
 An event file appears whole and durable, under the next number; then its events leave the documents. A crash
 between the two leaves events in both: the next start looks into the newest file, and drops those. So each
-event is in one file, unless another node takes over in just that moment.
+event is in one file, unless another node takes over in just that moment, or that file is damaged since.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mqcd.disk.durable import Disk, describe
 from mqcd.disk.waits import in_thread
 from mqcd.eventlog.files import Source, events_path, parse
 from mqcd.eventlog.history import count_of_batch
+from mqcd.eventlog.reading import pieces_of
 from mqcd.eventlog.retention import Retain, Retention, retain
 from mqcd.stores.queue.documents import Documents
 from mqcd.stores.queue.edits import Edit
@@ -33,6 +34,8 @@ EXPORT_MS = 2000
 MOST_AT_ONCE = 50_000
 """Events of one file."""
 _RETAIN_MS = 3_600_000
+_PACKED = 4096
+"""Octets of an event file that are unpacked at a time: of a damaged one the events before are read."""
 _GZIP = 31
 """zlib's `wbits` for gzip's format, with neither name nor time."""
 
@@ -162,7 +165,7 @@ class Exporter:
 def newest_file(disk: Disk, files: EventFiles) -> tuple[int, Sequence[bytes]]:
     """The number of the newest event file of a source, and its events; 0 where there is none.
 
-    Raises OSError, StoreUnavailable.
+    One that is damaged is logged, and its events are those before the damage. Raises OSError.
     """
     found = (parse(name) for name in disk.names(files.directory))
     numbers = [
@@ -171,10 +174,13 @@ def newest_file(disk: Disk, files: EventFiles) -> tuple[int, Sequence[bytes]]:
     if not numbers:
         return 0, ()
     path = events_path(files.directory, files.source, max(numbers))
+    text = bytearray()
     try:
-        return max(numbers), zlib.decompress(path.read_bytes(), _GZIP).splitlines(keepends=True)
+        for piece in pieces_of(disk, path, _PACKED):
+            text += piece
     except zlib.error as error:
-        raise StoreUnavailable(f"{path} cannot be read: {error}") from error
+        log.error("%s is damaged, some of its events may come again in the next file: %s", path, error)
+    return max(numbers), bytes(text).splitlines(keepends=True)
 
 
 def _packed(lines: Sequence[bytes]) -> bytes:

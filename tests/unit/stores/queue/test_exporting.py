@@ -228,9 +228,29 @@ async def test_a_disk_that_fails_keeps_the_events(kit: Kit, caplog: pytest.LogCa
     assert kit.verbs() == ["accepted"]
 
 
-async def test_a_damaged_event_file_stops_the_start(kit: Kit) -> None:
-    kit.path.mkdir()
-    (kit.path / "node-0-0000000001.jsonl.gz").write_bytes(b"no gzip")
+@pytest.mark.parametrize("left", [0, -9], ids=["nothing", "all events"])
+async def test_events_are_exported_behind_a_damaged_file(
+    kit: Kit, left: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    await one_of_each(kit, await kit.start())
+    kit.kill()
+    before = dict(kit.mapping)
+    await kit.start()
+    await kit.queue.close()
+    [path] = kit.path.iterdir()
+    path.write_bytes(path.read_bytes()[:left] or b"no gzip")
+    # As if it had been killed after the file was there.
+    kit.mapping = before
+    post = await kit.start()
+    await post.send(A)
+    await kit.queue.close()
+    assert str(path) in caplog.text
+    path.unlink()
+    assert kit.verbs() == [*(EACH if not left else []), "accepted"]
+
+
+async def test_an_event_file_that_cannot_be_read_stops_the_start(kit: Kit) -> None:
+    (kit.path / "node-0-0000000001.jsonl.gz").mkdir(parents=True)
     # What is raised holds what it came through.
     with pytest.raises(StoreUnavailable) as raised:
         await kit.start()
