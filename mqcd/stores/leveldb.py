@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 import plyvel  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from mqcd.core.content import MemoryContent
-from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.core.errors import ContentUnavailable, MqcdError, StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid, parse_spid, time_of
 from mqcd.disk.durable import Disk
@@ -40,6 +40,8 @@ _AT_ONCE = 16
 """Content of so many chunks is read as one; longer ones are read from a snapshot."""
 _MARK, _MESSAGE, _ZONE = b"mark ", b"message ", b"delivery-zone "
 _THERE, _META = b"#", b"*"
+_VERIFIED: Mapping[str, Any] = {"verify_checksums": True}
+"""Of each read."""
 _NO_ZONE = "default"
 """Stands for mail that no header sends to a zone."""
 
@@ -56,6 +58,29 @@ def _recipient(zone: bytes, spid: int, qid: int) -> bytes:
     return b"%b%b %b %010d" % (_ZONE, zone, format_spid(spid).encode(), qid)
 
 
+def _found(db: Any, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    """Keys with a prefix, from `start` on, and their values. LevelDB counts a damaged block as an empty one,
+    and plyvel's other iterators raise nothing where they begin in it."""
+    iterator = db.raw_iterator(**_VERIFIED)
+    iterator.seek(start or prefix)
+    while iterator.valid() and (key := iterator.key()).startswith(prefix):
+        yield key, iterator.value()
+        iterator.next()
+
+
+@contextmanager
+def _failures(path: Path, damage: type[MqcdError] = StoreUnavailable) -> Iterator[None]:
+    """Turns LevelDB's errors into StoreUnavailable, in the thread; its IOError is an OSError without number.
+    `damage`: what is raised for damage; a start fails by it, a queue that runs tries again."""
+    try:
+        yield
+    except plyvel.CorruptionError as error:
+        raise damage(f"{path}: {error}") from error
+    except plyvel.Error as error:
+        full = os.strerror(errno.ENOSPC) in str(error)
+        raise (StoreFull if full else StoreUnavailable)(f"{path}: {error}") from error
+
+
 class LeveldbStore(Exclusive):
     """`backend.Backend` in LevelDB. `rootpath`: its directory, which is made if it is missing."""
 
@@ -69,16 +94,14 @@ class LeveldbStore(Exclusive):
         """Messages that were not taken yet."""
 
     async def _run(self, work: Any, *arguments: Any) -> Any:
-        """Do it in the thread. Raises StoreUnavailable, StoreDamaged."""
+        """Do it in the thread. Raises StoreUnavailable, and StoreDamaged where `work` does."""
         if self._db is None:
             raise StoreUnavailable("the store leveldb is not open")
-        try:
-            return await self._threads.run(work, *arguments)
-        except plyvel.CorruptionError as error:
-            raise StoreDamaged(f"{self._path}: {error}") from error
-        except plyvel.Error as error:
-            full = os.strerror(errno.ENOSPC) in str(error)
-            raise (StoreFull if full else StoreUnavailable)(f"{self._path}: {error}") from error
+        return await self._threads.run(self._do, work, *arguments)
+
+    def _do(self, work: Any, *arguments: Any) -> Any:
+        with _failures(self._path):
+            return work(*arguments)
 
     # ------------------------------------------------------------ open and close
 
@@ -93,26 +116,28 @@ class LeveldbStore(Exclusive):
 
     def _open(self) -> Marks:
         Disk().mkdir(self._path)
-        try:
-            self._db = plyvel.DB(str(self._path), create_if_missing=True)
-        except plyvel.CorruptionError as error:
-            raise StoreDamaged(f"{self._path}: {error}") from error
-        except plyvel.Error as error:
-            if "lock" in str(error).lower():
-                raise StoreBusy(f"{self._path} belongs to another process") from error
-            raise StoreUnavailable(f"{self._path}: {error}") from error
+        with _failures(self._path, StoreDamaged):
+            try:
+                self._db = plyvel.DB(str(self._path), create_if_missing=True)
+            except plyvel.IOError as error:
+                if "lock" in str(error).lower():
+                    raise StoreBusy(f"{self._path} belongs to another process") from error
+                raise
+            return self._collect()
+
+    def _collect(self) -> Marks:
         known = {spid for spid, last in self._keys() if last == _THERE}
         with self._db.write_batch(sync=True) as batch:
             for spid, last in self._keys():
                 if spid not in known:
                     batch.delete(_message(spid, last))
         self._left = self._messages()
-        marks = self._db.iterator(prefix=_MARK)
+        marks = _found(self._db, _MARK)
         return {name.removeprefix(_MARK).decode(): int(number) for name, number in marks}
 
     def _keys(self) -> Iterator[tuple[int, bytes]]:
         """SPID and last word of all keys of messages."""
-        for key in self._db.iterator(prefix=_MESSAGE, include_value=False):
+        for key, _ in _found(self._db, _MESSAGE):
             name, _, last = key.removeprefix(_MESSAGE).partition(b" ")
             yield parse_spid(name.decode()), last
 
@@ -132,12 +157,13 @@ class LeveldbStore(Exclusive):
         return taken
 
     def _take(self, most: int) -> Sequence[Stored]:
-        return list(islice(self._left, most))
+        with _failures(self._path, StoreDamaged):
+            return list(islice(self._left, most))
 
     def _messages(self) -> Iterator[Stored]:
         """As they were at the start: what comes later is known."""
         with self._db.snapshot() as snapshot:
-            found = snapshot.iterator(prefix=_ZONE)
+            found = _found(snapshot, _ZONE)
             for head, group in groupby(found, key=lambda item: item[0].rpartition(b" ")[0]):
                 spid = parse_spid(head.rpartition(b" ")[2].decode())
                 yield Stored(spid=spid, values={int(key.rpartition(b" ")[2]): value for key, value in group})
@@ -163,7 +189,7 @@ class LeveldbStore(Exclusive):
         for qid in change.drops:
             batch.delete(_recipient(zone, spid, qid))
         if change.due is None:
-            for key in self._db.iterator(prefix=_message(spid), include_value=False):
+            for key, _ in _found(self._db, _message(spid)):
                 batch.delete(key)
             return
         for qid, value in change.puts.items():
@@ -176,7 +202,7 @@ class LeveldbStore(Exclusive):
         batch.put(_message(spid, _META), b"%d %b" % (change.due, zone))
 
     def _zone(self, spid: int) -> bytes:
-        meta: bytes | None = self._db.get(_message(spid, _META))
+        meta: bytes | None = self._db.get(_message(spid, _META), **_VERIFIED)
         # A write that failed may come again after its message has ended.
         return meta.partition(b" ")[2] if meta is not None else _NO_ZONE.encode()
 
@@ -200,20 +226,22 @@ class LeveldbStore(Exclusive):
         await self._run(self._unstage, spid)
 
     def _unstage(self, spid: int) -> None:
-        if self._db.get(_message(spid, _THERE)) is None:
-            for key in self._db.iterator(prefix=_message(spid), include_value=False):
+        if self._db.get(_message(spid, _THERE), **_VERIFIED) is None:
+            for key, _ in _found(self._db, _message(spid)):
                 self._db.delete(key)
 
     async def content(self, spid: int) -> Content:
         """Short content at once, long from a snapshot: it stays readable when its keys are gone."""
-        content: Content = await self._run(self._content, spid)
+        try:
+            content: Content = await self._run(self._content, spid)
+        except StoreUnavailable as error:
+            raise ContentUnavailable(str(error)) from error
         return content
 
     def _content(self, spid: int) -> Content:
         snapshot = self._db.snapshot()
         # Digits come behind "#" and "*".
-        chunks = snapshot.iterator(start=_chunk(spid, 0), stop=_message(spid, b":"), include_key=False)
-        lengths = [len(piece) for piece in chunks]
+        lengths = [len(piece) for _, piece in _found(snapshot, _message(spid), _chunk(spid, 0))]
         if not lengths:
             raise ContentUnavailable(f"no content of message {format_spid(spid)}")
         if len(lengths) > _AT_ONCE:
@@ -226,7 +254,7 @@ class LeveldbStore(Exclusive):
 
 def _read_chunk(snapshot: Any, spid: int, number: int) -> bytes:
     """In the thread. Raises ContentUnavailable."""
-    found = snapshot.get(_chunk(spid, number))
+    found = snapshot.get(_chunk(spid, number), **_VERIFIED)
     if found is None:
         raise ContentUnavailable(f"message {format_spid(spid)}: its content is cut off")
     return bytes(found)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import plyvel  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import pytest
 
-from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreDamaged
+from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreDamaged, StoreUnavailable
+from mqcd.stores.backend import StoreFull
 from mqcd.stores.leveldb import CHUNK, LeveldbStore
 from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.harness import SCHEDULE
@@ -88,6 +90,58 @@ async def test_a_damaged_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "CURRENT").write_bytes(b"nonsense")
     with pytest.raises(StoreDamaged, match=tmp_path.name):
         await LeveldbStore(tmp_path).open()
+
+
+async def test_a_start_names_a_damaged_table(tmp_path: Path) -> None:
+    queue, post = await opened(tmp_path)
+    await post.send("a@example.org")
+    await queue.close()
+    queue, _ = await opened(tmp_path)
+    await queue.close()
+    for path in tmp_path.glob("*.ldb"):
+        path.write_bytes(b"\xff" * 64 + path.read_bytes()[64:])
+    with pytest.raises(StoreDamaged, match=tmp_path.name):
+        await opened(tmp_path)
+
+
+class Failing:
+    """A database that fails to read."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, _: str) -> Any:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise self._error
+
+        return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (plyvel.CorruptionError(b"Corruption: bad block type"), StoreUnavailable),
+        (plyvel.IOError(b"IO error: 1.log: Input/output error"), StoreUnavailable),
+        (plyvel.IOError(b"IO error: 1.log: No space left on device"), StoreFull),
+    ],
+    ids=["damage", "disk", "full"],
+)
+async def test_a_failure_may_be_tried_again(tmp_path: Path, error: Exception, failure: type) -> None:
+    queue, post = await opened(tmp_path)
+    store = queue._around.backend
+    assert isinstance(store, LeveldbStore)
+    await post.send("a@example.org")
+    [claimed] = await post.claim_all()
+    database, store._db = store._db, Failing(error)
+    with pytest.raises(ContentUnavailable):
+        await queue.content(claimed)
+    with pytest.raises(StoreUnavailable) as raised:
+        await post.settle(delivered(), claimed)
+    assert raised.type is failure
+    store._db = database
+    await post.settle(delivered(), claimed)
+    assert await post.scan() == {}
+    await queue.close()
 
 
 async def test_long_content_is_read_to_its_end(tmp_path: Path) -> None:
