@@ -39,6 +39,7 @@ _AT_ONCE = 4
 _CONNECTIONS = 4
 _TIMEOUT_S = 30.0
 _ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+_EXPECTED = "the url must be postgresql://role@host:port/database, or with ?host=/directory for a socket"
 _VERSION = 1
 """Of the tables; `_TABLES` says it too."""
 
@@ -127,12 +128,15 @@ class PostgresStore:
         lease_ms: int = 60_000,
         password_file: Path | None = None,
     ) -> None:
+        """Raises ConfigError, and OSError or ValueError for the file of the password."""
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise ConfigError(_EXPECTED)
         if not schema.isidentifier() or not schema.isascii():
             raise ConfigError(f"schema {schema!r} is no plain name")
         self._url = url
         self._schema = schema
         self.lease_ms = lease_ms
-        self._password_file = password_file
+        self._password = password_file.read_text().strip() if password_file is not None else None
         self.node = 0
         self._session = 0
         self._unsure = False
@@ -157,11 +161,10 @@ class PostgresStore:
 
     async def open(self) -> Marks:
         """Make what is missing, and begin a session. Raises StoreBusy when 256 nodes use the store."""
-        password = self._password_file.read_text().strip() if self._password_file is not None else None
         try:
             self._pool = await asyncpg.create_pool(
                 self._url,
-                password=password,
+                password=self._password,
                 min_size=1,
                 max_size=_CONNECTIONS,
                 timeout=_TIMEOUT_S,
@@ -171,7 +174,8 @@ class PostgresStore:
         except _ERRORS as error:
             raise StoreUnavailable(f"postgres: {error or type(error).__name__}") from error
         except ValueError as error:
-            raise ConfigError("the url of the store postgres is none") from error
+            # Its text may have a part of a password.
+            raise ConfigError(_EXPECTED) from error
         try:
             await self._make_tables()
             await self._look_at_promises()

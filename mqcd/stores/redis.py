@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import OutOfMemoryError, RedisError
 
 from mqcd.core.content import MemoryContent
-from mqcd.core.errors import ContentUnavailable, StoreBusy, StoreUnavailable
+from mqcd.core.errors import ConfigError, ContentUnavailable, StoreBusy, StoreUnavailable
 from mqcd.core.ports import Content
 from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.stores.backend import Change, Marks, Promises, Stored, StoreFull, Write
@@ -63,10 +64,16 @@ class RedisStore:
         lease_ms: int = 60_000,
         password_file: Path | None = None,
     ) -> None:
+        """Raises ConfigError, and OSError or ValueError for the file of the password."""
+        try:
+            parse_url(url)
+        except ValueError as error:
+            # Its text may have a part of a password.
+            raise ConfigError("the url must be redis://host:port/db, rediss:// or unix://path") from error
         self._url = url
         self._prefix = prefix
         self.lease_ms = lease_ms
-        self._password_file = password_file
+        self._password = password_file.read_text().strip() if password_file is not None else None
         self.node = 0
         self._session = 0
         self._unsure = False
@@ -80,7 +87,7 @@ class RedisStore:
     def _connect(self) -> Redis:
         return Redis.from_url(
             self._url,
-            password=self._password_file.read_text().strip() if self._password_file is not None else None,
+            password=self._password,
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_TIMEOUT_S,
             # A write that failed comes again by itself.

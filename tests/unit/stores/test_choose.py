@@ -93,6 +93,14 @@ def test_a_missing_extra_names_the_command(kind: str) -> None:
     assert f"pip install 'mqcd[{kind}]'" in missing(kind, error)
 
 
+@pytest.mark.parametrize(("kind", "url"), [("redis", "redis://127.0.0.1"), ("postgres", "postgresql:///")])
+def test_a_check_finds_a_bad_url_and_a_missing_password_file(kind: str, url: str) -> None:
+    with pytest.raises(BadStore, match="/no-such-file"):
+        make_backend(settings(kind, url=url, password_file="no-such-file"))
+    with pytest.raises(BadStore, match=f"the url must be {kind}"):
+        make_backend(settings(kind, url="http://127.0.0.1"))
+
+
 def test_a_store_is_found_by_its_word() -> None:
     assert target_of("s3") == "mqcd.stores.s3:S3Store"
     assert target_of("my.module:Store") == "my.module:Store"

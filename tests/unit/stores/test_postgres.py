@@ -194,6 +194,13 @@ def test_a_schema_is_a_plain_name(name: str) -> None:
         PostgresStore("postgresql:///", name)
 
 
+@pytest.mark.parametrize("url", ["", "redis://127.0.0.1/0", "host/database", "postgresql://u:secret@h:p/db"])
+async def test_an_url_that_is_none_says_what_is_expected(url: str) -> None:
+    with pytest.raises(ConfigError, match="postgresql://role@host") as raised:
+        await PostgresStore(url).open()
+    assert "secret" not in str(raised.value)
+
+
 async def test_long_content_stays_for_its_readers(schema: str) -> None:
     url = shared_server().url
     node = Node(url, schema)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqcd.core.errors import ContentUnavailable, StoreUnavailable
+from mqcd.core.errors import ConfigError, ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.stores.queue.taking import POLL_MS
 from mqcd.stores.redis import CHUNK, RedisStore
@@ -157,6 +157,13 @@ async def test_no_password_in_errors(tmp_path: Path) -> None:
     await store.open()
     await store.close()
     server.stop()
+
+
+@pytest.mark.parametrize("url", ["", "postgresql:///", "127.0.0.1:6379", "redis://:sec/ret@127.0.0.1:6379/0"])
+def test_an_url_that_is_none_says_what_is_expected(url: str) -> None:
+    with pytest.raises(ConfigError, match="redis://host") as raised:
+        RedisStore(url)
+    assert "sec" not in str(raised.value)
 
 
 async def test_long_content_stays_for_its_readers(server: RedisServer) -> None:
