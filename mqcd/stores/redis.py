@@ -213,21 +213,19 @@ class RedisStore:
     def _pushes(self, spid: int, content: bytes) -> Iterator[Sequence[Any]]:
         """The commands that store a content, anew."""
         key = self._key("content", spid)
-        yield "DEL", key
-        yield from (("RPUSH", key, piece) for piece in cut(content, CHUNK))
-        yield "EXPIRE", key, _STAGED_S
+        first, *rest = cut(content, CHUNK)
+        yield from _first_push(key, first)
+        yield from (("RPUSH", key, piece) for piece in rest)
 
     async def stage(self, spid: int, chunks: AsyncIterator[bytes]) -> int:
         """A list that expires in a day."""
         key = self._key("content", spid)
-        await self._call("DEL", key)
         size = 0
         try:
             async with aclosing(cut_anew(chunks, CHUNK)) as pieces:
                 async for piece in pieces:
+                    await self._calls([("RPUSH", key, piece)] if size else _first_push(key, piece))
                     size += len(piece)
-                    await self._call("RPUSH", key, piece)
-            await self._call("EXPIRE", key, _STAGED_S)
         except BaseException:
             await self.unstage(spid)
             raise
@@ -251,6 +249,15 @@ class RedisStore:
             raise ContentUnavailable(f"no content of message {format_spid(spid)}")
         size = (count - 1) * CHUNK + len(last)
         return ChunkedContent(key, size, CHUNK, lambda number: self._call("LINDEX", key, number))
+
+
+def _first_push(key: str, piece: bytes) -> Iterator[Sequence[Any]]:
+    """The commands that begin a content, anew. Together: after a kill none may stay that does not expire."""
+    yield ("MULTI",)
+    yield "DEL", key
+    yield "RPUSH", key, piece
+    yield "EXPIRE", key, _STAGED_S
+    yield ("EXEC",)
 
 
 def _arguments(change: Change) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +164,32 @@ def test_an_url_that_is_none_says_what_is_expected(url: str) -> None:
     with pytest.raises(ConfigError, match="redis://host") as raised:
         RedisStore(url)
     assert "sec" not in str(raised.value)
+
+
+async def test_staged_content_expires_from_its_first_chunk_on(server: RedisServer) -> None:
+    store = RedisStore(server.url)
+    await store.open()
+    with server.client() as client:
+
+        async def checked() -> AsyncIterator[bytes]:
+            yield bytes(CHUNK)
+            yield bytes(CHUNK)
+            assert client.ttl(f"mqcd:content:{1:016X}") > 0
+
+        assert await store.stage(1, checked()) == 2 * CHUNK
+    await store.close()
+
+
+def test_content_of_a_write_that_is_cut_off_expires(server: RedisServer) -> None:
+    commands = list(RedisStore(server.url)._pushes(1, bytes(3 * CHUNK)))
+    for count in range(1, len(commands) + 1):
+        with server.client() as client, client.pipeline(transaction=False) as pipeline:
+            for words in commands[:count]:
+                pipeline.execute_command(*words)
+            pipeline.execute()
+        with server.client() as client:
+            assert all(client.ttl(key) > 0 for key in client.keys("mqcd:content:*"))
+            client.flushall()
 
 
 async def test_long_content_stays_for_its_readers(server: RedisServer) -> None:
