@@ -333,13 +333,15 @@ class Server:
         grace_ms, batches = self.settings.queue.grace, self._operating.batches
         batches.grace_ms, batches.longest_ms = grace_ms, schedule.longest
         self.deliverer.rule(tuple(self._operating.book.rules.values()), grace_ms)
-        self.deliverer.reload(self.settings.deliver, schedule, own_names(self.settings))
-        self.store.reload(schedule, retention_of(self.settings))
-        self.doors.hold(holding_of(self.settings.queue), self._held)
         mode = self.settings.submit.suppression
         refusal = suppressions_of(advice, self._key).refusal if advice.suppressions else None
+        # Before the reload, which places mail anew.
+        self.deliverer.suppress(refusal if mode is Suppressing.BOUNCE else None)
+        names = own_names(self.settings)
+        self.deliverer.reload(self.settings.deliver, schedule, names, advice.shapings)
+        self.store.reload(schedule, retention_of(self.settings))
+        self.doors.hold(holding_of(self.settings.queue), self._held)
         self.doors.suppress(refusal if mode is Suppressing.REFUSE else None)
-        self.deliverer.advise(advice.shapings, refusal if mode is Suppressing.BOUNCE else None)
 
     # ------------------------------------------------------------ stop
 

@@ -26,7 +26,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mqcd.config.advice import Shaping
 from mqcd.core.model import Attempt, Phase, Recipient, Settlement
 from mqcd.core.ports import Resolver
 from mqcd.core.queueing.spid import format_spid
@@ -60,8 +59,8 @@ class Placing:
     _reaching: Reaching
     _standing: Standing
     _changed: Callable[[], None]
-    _shapings: Sequence[Shaping] = ()
-    _suppressed: Suppressed | None = None
+    suppressed: Suppressed | None = None
+    """Recipients that advice suppresses."""
     _waiting: dict[str, list[Recipient]] = field(default_factory=dict)
     _asked_at: dict[str, int] = field(default_factory=dict)
     """By domain: since when its route is being asked for."""
@@ -80,15 +79,10 @@ class Placing:
             self._resolver,
             terms.clock,
             terms.own_names,
-            self._shapings,
+            terms.shapings,
             terms.processes,
             terms.generation,
         )
-
-    def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
-        """Apply this advice from now on."""
-        self._shapings, self._suppressed = tuple(shapings), suppressed
-        self.reroute()
 
     def known(self, recipients: Sequence[Recipient]) -> Hop | None:
         """The hop that all of them have, if it is known without DNS, and neither advice nor a rule has a say
@@ -97,7 +91,7 @@ class Placing:
         domain = first.domain
         if len(recipients) > 1 and any(each.domain != domain for each in recipients):
             return None
-        if self._suppressed is not None and any(self._suppressed(each.address) for each in recipients):
+        if self.suppressed is not None and any(self.suppressed(each.address) for each in recipients):
             return None
         hop = self.router.known(first.envelope, domain)
         if self._standing.stands and any(self._standing.find(each, hop) for each in recipients):
@@ -148,7 +142,7 @@ class Placing:
             rule, is_kept = (None, False) if asks else self._judge(recipient, known, kept)
             if is_kept:
                 return None
-            suppressed = None if asks or recipient.attempts else self._suppressed
+            suppressed = None if asks or recipient.attempts else self.suppressed
             if suppressed and (no := suppressed(recipient.address)):
                 self._fail([recipient], domain, no)
                 return None
@@ -223,7 +217,7 @@ class Placing:
                 rule, is_kept = self._judge(each, hop, kept)
                 if is_kept:
                     continue
-                suppressed = None if each.attempts else self._suppressed
+                suppressed = None if each.attempts else self.suppressed
                 if suppressed and (no := suppressed(each.address)):
                     self._fail([each], domain, no)
                 elif hop is None:

@@ -140,15 +140,27 @@ class Deliverer:
         self._search = asyncio.get_running_loop().create_task(self._suspects.look())
         self._held.begin()
 
-    def reload(self, settings: DeliverSettings, schedule: RetrySchedule, own_names: Collection[str]) -> None:
-        """Apply new settings, schedule and names from the next decision on, also to what waits for its turn;
-        DNS servers stay as they are.
+    def reload(
+        self,
+        settings: DeliverSettings,
+        schedule: RetrySchedule,
+        own_names: Collection[str],
+        shapings: Sequence[Shaping] = (),
+    ) -> None:
+        """Apply new settings, schedule, names, and advice on how to treat destinations from the next decision
+        on, also to what waits for its turn; DNS servers stay as they are.
 
-        The rules come behind the routes: their conditions name the new zones, and what waits is placed anew.
+        Where all are as before nothing is placed anew. The rules come behind the routes: their conditions
+        name the new zones, and what waits is placed anew.
         """
         terms = self._terms
+        before = terms.settings, terms.schedule, terms.own_names, terms.shapings
+        if before == (settings, schedule, own_names, shapings):
+            self._wake.look_afresh()
+            return
         terms.generation += 1
-        terms.settings, terms.schedule, terms.own_names = settings, schedule, own_names
+        terms.settings, terms.schedule = settings, schedule
+        terms.own_names, terms.shapings = own_names, shapings
         self._sweep.tick_ms = _tick_of(settings)
         self._table.rebind(bounds_of(settings, self._most_connections, self._used), self._clock.monotonic())
         self._placing.reroute()
@@ -157,10 +169,10 @@ class Deliverer:
             self._held.begin()
         self._wake.look_afresh()
 
-    def advise(self, shapings: Sequence[Shaping], suppressed: Suppressed | None) -> None:
-        """Apply advice from the next decision on: how to treat destinations, and which recipients of mail
-        that was never tried are refused without an attempt."""
-        self._placing.advise(shapings, suppressed)
+    def suppress(self, suppressed: Suppressed | None) -> None:
+        """Refuse these recipients of mail that was never tried without an attempt, from the next decision
+        on."""
+        self._placing.suppressed = suppressed
         self._wake.look_afresh()
 
     def rule(self, rules: Sequence[StandingRule], grace_ms: int) -> None:
@@ -199,6 +211,7 @@ class Deliverer:
             return False
         if not any(each.key in awaited or self._misplaces(hop, each) for each in job.recipients):
             return False
+        self._table.entering.remember(job)
         self._placing.place(job.recipients)
         return True
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
 from mqcd.core.ports import Clock, Tokens, UsedRates
 from mqcd.core.queueing.schedule import RetrySchedule
@@ -24,10 +25,12 @@ class Terms:
     clock: Clock
     own_names: Collection[str] = ()
     """The names of this server; mail that DNS routes to them would loop."""
+    shapings: Sequence[Shaping] = ()
+    """How to treat destinations, by the advice in effect."""
     tokens: Tokens | None = None
     """With several shards: the connections that they share."""
     generation: int = 0
-    """How often settings, schedule or names have changed."""
+    """How often settings, schedule, names or shapings have changed."""
     traces: Traces = field(init=False)
     """The traces that apply to connections that are opened."""
     started: int = 0

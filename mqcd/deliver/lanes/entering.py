@@ -50,6 +50,8 @@ class Entering:
     """Recipients claimed, or started as new, and neither settled nor parked."""
     shares: Shares = field(default_factory=Shares)
     """What each tenant has of these."""
+    _waited: dict[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
+    """By key of a recipient that is to be placed anew: the lane that it was in, and since when."""
 
     # ------------------------------------------------------------ the active set
 
@@ -72,6 +74,14 @@ class Entering:
         """They have been settled or parked."""
         self.active -= len(recipients)
         self.shares.leave(recipients)
+        if self._waited:
+            for each in recipients:
+                self._waited.pop(each.key, None)
+
+    def remember(self, job: Job) -> None:
+        """Its recipients are placed anew: one that comes back into the same lane has waited there since it
+        first came."""
+        self._waited.update((each.key, (job.hop.key, job.since)) for each in job.recipients)
 
     # ------------------------------------------------------------ into a lane, or over a connection
 
@@ -84,7 +94,7 @@ class Entering:
             lane = self._lane_by(hop, lane, now)
         if hop.sole:
             self._passing.belongs(domain, lane)
-        job = Job(hop, recipient.envelope, [recipient], now, content)
+        job = Job(hop, recipient.envelope, [recipient], self._since(recipient, hop, now), content)
         if not is_free(lane, self._throttle.senders):
             job.limit = self._throttle.of_sender(recipient)
             most = self.bounds.queuecache
@@ -130,6 +140,11 @@ class Entering:
             start.lane.coming -= len(start.job.recipients)
 
     # ------------------------------------------------------------ inside
+
+    def _since(self, recipient: Recipient, hop: Hop, now: int) -> int:
+        """Since when a recipient that comes in waits in the lane of this hop."""
+        lane, since = self._waited.pop(recipient.key, ("", now)) if self._waited else ("", now)
+        return since if lane == hop.key else now
 
     def _lane_by(self, hop: Hop, lane: Lane | None, now: int) -> Lane:
         """A new lane, or one that goes by another policy from now on."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -52,6 +52,11 @@ class Job:
     def of(self, recipients: list[Recipient]) -> Job:
         """The same job, of some of its recipients."""
         return replace(self, recipients=recipients)
+
+
+def recipients_of(jobs: Iterable[Job]) -> list[Recipient]:
+    """Those of all jobs, in order."""
+    return [recipient for job in jobs for recipient in job.recipients]
 
 
 class Rows:
@@ -198,8 +203,7 @@ class JobQueue:
 
     def append(self, job: Job, joinable: bool) -> None:
         """A new job, in its turn among the others of its priority."""
-        if not self.waiting:
-            self.since = job.since
+        self._age(job)
         self.jobs.append(job)
         if joinable:
             self._joinable[job.envelope.spid] = job
@@ -249,28 +253,29 @@ class JobQueue:
             job = self._take_last()
             self.turns.give_back(job.envelope.tenant)
             cut.append(job)
-        return [recipient for job in reversed(cut) for recipient in job.recipients]
+        return recipients_of(reversed(cut))
 
     def keep_one(self) -> list[Recipient]:
         """Take everything out but the first recipient."""
         if not self.waiting:
             return []
         first = self.jobs.row[0]
-        gone = [recipient for job in self.jobs for recipient in job.recipients][1:]
+        gone = recipients_of(self.jobs)[1:]
         while self.waiting:
             if (job := self._take_last()) is not first:
                 self.turns.give_back(job.envelope.tenant)
         self.append(first.of(first.recipients[:1]), False)
         return gone
 
-    def cull(self, over: Callable[[Recipient], bool], *, spare_first: bool) -> list[Recipient]:
-        """Take out the recipients that are `over`; with `spare_first` the first job stays as it is."""
-        gone: list[Recipient] = []
+    def cull(self, over: Callable[[Recipient], bool], *, spare_first: bool) -> list[Job]:
+        """Take out the recipients that are `over`, as parts of their jobs; with `spare_first` the first job
+        stays as it is."""
+        gone: list[Job] = []
         for job in tuple(self.jobs)[spare_first:]:
             culled = [each for each in job.recipients if over(each)]
             if not culled:
                 continue
-            gone += culled
+            gone.append(job.of(culled))
             self.count(job, -len(culled))
             if len(culled) == len(job.recipients):
                 self._close(job)
@@ -314,8 +319,12 @@ class JobQueue:
 
     def _put_first(self, job: Job) -> None:
         """A job that was taken, before the others of its priority."""
-        self.since = min(self.since, job.since) if self.waiting else job.since
+        self._age(job)
         self.jobs.put_first(job)
+
+    def _age(self, job: Job) -> None:
+        """A job comes: it may have come into the lane before those that wait."""
+        self.since = min(self.since, job.since) if self.waiting else job.since
 
     def _take_last(self) -> Job:
         """The last job of the lowest priority, out of the queue now. Raises IndexError if there is none."""

@@ -54,7 +54,7 @@ from mqcd.deliver.lanes.decisions import (
     reliefs,
 )
 from mqcd.deliver.lanes.entering import Entering
-from mqcd.deliver.lanes.jobs import Job
+from mqcd.deliver.lanes.jobs import Job, recipients_of
 from mqcd.deliver.lanes.lane import TRIAL_MS, Bounds, Event, Give, Lane, LaneState, Start, Why
 from mqcd.deliver.lanes.passing import Passing
 from mqcd.deliver.lanes.slots import Slots
@@ -280,18 +280,21 @@ class LaneTable:
     def cull(self, over: Callable[[Lane, Recipient], bool]) -> list[Give]:
         """Recipients to return after too long a wait inside; not the probe of a suspended lane."""
         return [
-            Give(recipients=gone, after=0, why=Why.SHARE, lane=lane)
+            Give(recipients=recipients_of(gone), after=0, why=Why.SHARE, lane=lane)
             for lane in self._lanes.values()
             if (gone := lane.queue.cull(partial(over, lane), spare_first=lane.suspended))
         ]
 
     def withdraw(self, misplaced: Callable[[Hop, Recipient], bool]) -> list[Recipient]:
-        """Remove and return the waiting recipients that are `misplaced` in their lanes."""
-        return self._throttle.withdraw(self._lanes.values(), misplaced)
+        """Remove and return the waiting recipients that are `misplaced` in their lanes: to be placed anew."""
+        gone = self._throttle.withdraw(self._lanes.values(), misplaced)
+        for job in gone:
+            self.entering.remember(job)
+        return recipients_of(gone)
 
     def empty(self) -> list[Recipient]:
         """Remove and return everything that waits, for an orderly stop."""
-        return self.withdraw(lambda _hop, _recipient: True)
+        return recipients_of(self._throttle.withdraw(self._lanes.values(), lambda _hop, _recipient: True))
 
     # ------------------------------------------------------------ inside
 

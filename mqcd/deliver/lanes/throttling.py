@@ -136,10 +136,10 @@ class Throttle:
                 lane.queue.come_back(job)
         self._aside.clear()
 
-    def withdraw(self, lanes: Iterable[Lane], misplaced: Callable[[Hop, Recipient], bool]) -> list[Recipient]:
+    def withdraw(self, lanes: Iterable[Lane], misplaced: Callable[[Hop, Recipient], bool]) -> list[Job]:
         """Take the waiting recipients that are `misplaced` out of their lanes, those aside among them."""
         self.release()
-        gone: list[Recipient] = []
+        gone: list[Job] = []
         for lane in lanes:
             gone += lane.queue.cull(partial(misplaced, lane.hop), spare_first=False)
             self._turns.push(lane)

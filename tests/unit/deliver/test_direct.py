@@ -240,7 +240,7 @@ async def test_an_error_of_our_own_leaves_mail_to_the_ordinary_way(caplog: pytes
 
     async with Kit() as kit:
         door = await warmed(kit)
-        kit.deliverer.advise((), fails)
+        kit.deliverer.suppress(fails)
         [recipient] = await kit.submit("to@example.com")
         await kit.heard(Verb.DEFERRED)
         assert door.reserved == []

@@ -5,7 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from mqcd.config.settings import DestinationSettings, Rate, SenderSettings, ZoneMatchSettings, ZoneSettings
+from mqcd.config.settings import (
+    DestinationSettings,
+    HostPort,
+    Rate,
+    RelaySettings,
+    SenderSettings,
+    ZoneMatchSettings,
+    ZoneSettings,
+)
 from mqcd.core.events import Verb
 from mqcd.core.model import Area, AreaStats, Expired
 from mqcd.core.queueing.schedule import RetrySchedule
@@ -48,6 +56,28 @@ async def test_a_lane_without_turns_is_stuck(caplog: pytest.LogCaptureFixture) -
         assert set(kinds) == {Kind.ATTEMPT, Kind.LANE}
         assert kinds[Kind.LANE].recipients == 3
         assert kinds[Kind.LANE].why == "all 1 connections are slow"
+
+
+async def test_a_reload_does_not_make_a_lane_without_turns_young() -> None:
+    hosts = {
+        "192.0.2.1": lambda: Peer(replies={"MAIL": None}),
+        "192.0.2.7": lambda: Peer(replies={"MAIL": None}),
+    }
+    elsewhere = RelaySettings(address=HostPort(host="192.0.2.7", port=25))
+    settings = replace(PATIENT, maxserverconnections=1)
+    async with Kit(settings, hosts=hosts) as kit:
+        for _ in range(3):
+            await kit.submit("a@example.com")
+        for minutes in (1, 2, 3):
+            await kit.clock.run_for(4 * MINUTE)
+            kit.deliverer.reload(settings, replace(SCHEDULE, delays=(minutes * MINUTE,)), ())
+        await kit.clock.run_for(MINUTE)
+        lanes = {each.name: each for each in kit.deliverer.stuck() if each.kind is Kind.LANE}
+        assert {name: each.recipients for name, each in lanes.items()} == {"192.0.2.1:2525": 2}
+        # What goes another way has not waited there yet.
+        kit.deliverer.reload(replace(settings, relays=(elsewhere,)), SCHEDULE, ())
+        await kit.clock.run_for(MINUTE)
+        assert [each for each in kit.deliverer.stuck() if each.kind is Kind.LANE] == []
 
 
 async def test_a_route_that_dns_never_gives_is_stuck() -> None:

@@ -74,7 +74,7 @@ async def test_advice_is_asked_for_where_a_rule_has_ended_during_the_look_up() -
     """While it stands, it keeps the mail in any case, and advice is not asked for."""
     resolver = Asking()
     async with Kit(BY_DNS, resolver=resolver) as kit:
-        kit.deliverer.advise((), {"a@example.com": Reply(code=550, status="5.1.1", text="no such user")}.get)
+        kit.deliverer.suppress({"a@example.com": Reply(code=550, status="5.1.1", text="no such user")}.get)
         stand(kit, rule("suspend", "sender = from@example.org"), rule("hold", "site = other.example"))
         await kit.submit("a@example.com")
         await kit.until(lambda: "example.com" in kit.deliverer._placing.asked())

@@ -667,10 +667,10 @@ class GivingNothing(MemoryStore):
     "change",
     [
         lambda deliverer: deliverer.reload(RELAYED, SCHEDULE, ()),
-        lambda deliverer: deliverer.advise((), None),
+        lambda deliverer: deliverer.suppress(None),
         lambda deliverer: deliverer.rule((), 0),
     ],
-    ids=["reload", "advise", "rule"],
+    ids=["reload", "suppress", "rule"],
 )
 async def test_a_change_of_settings_allows_a_claim_at_once(change: Callable[[Deliverer], object]) -> None:
     async with Kit(store=GivingNothing) as kit:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from mqcd.config.settings import HostPort, RelaySettings
+from mqcd.config.advice import Shaping
+from mqcd.config.settings import HostPort, Rate, RelaySettings
 from mqcd.core.events import Verb
 from mqcd.core.ports import MxHost
 from tests.fakes.dialer import Peer
 from tests.fakes.resolver import FakeResolver
-from tests.unit.deliver.kit import BY_DNS, RELAYED, SCHEDULE, Kit
+from tests.unit.deliver.kit import BY_DNS, MINUTE, RELAYED, SCHEDULE, Kit
 
 
 @pytest.mark.parametrize(("setting", "room"), [(1, 0), (2, 0), (2, 1), (2, 3)])
@@ -134,3 +135,41 @@ async def test_mail_whose_route_is_asked_for_at_a_reload_goes_by_the_new_setting
         resolver.may.set()
         await kit.heard(Verb.DELIVERED)
         assert kit.dialer.dialled == [("192.0.2.7", 25)]
+
+
+async def held_up(kit: Kit) -> None:
+    """Have a first recipient hold the one connection, and three wait behind it."""
+    await kit.submit("first@example.com")
+    await kit.until(lambda: bool(kit.dialer.peers) and len(kit.dialer.peers[0].log) > 1)
+    for number in range(3):
+        await kit.submit(f"to{number}@example.com")
+    await kit.until(lambda: kit.deliverer.lanes()[0].waiting == 3)
+
+
+ONE_SLOW = replace(RELAYED, maxserverconnections=1), {"192.0.2.1": lambda: Peer(replies={"MAIL": None})}
+SLOW = Shaping(
+    id="s-1", reason="r", since=0, until=1, match="example.com", rate=Rate(count=1, per=60 * MINUTE)
+)
+
+
+async def test_what_waits_goes_by_advice_that_comes() -> None:
+    async with Kit(*ONE_SLOW) as kit:
+        await held_up(kit)
+        kit.deliverer.reload(ONE_SLOW[0], SCHEDULE, (), (SLOW,))
+        [lane] = kit.deliverer.lanes()
+        assert lane.rates == ["1/h"]
+        assert lane.waiting < 3
+
+
+async def test_a_reload_that_changes_nothing_places_nothing_anew() -> None:
+    resolver = FakeResolver(
+        mx={"example.com": [(1, "mx.example.com")]}, addresses={"mx.example.com": ["192.0.2.1"]}
+    )
+    settings, hosts = replace(BY_DNS, maxserverconnections=1), ONE_SLOW[1]
+    async with Kit(settings, hosts, resolver) as kit:
+        await held_up(kit)
+        asked = resolver.asked["example.com"]
+        kit.deliverer.reload(settings, SCHEDULE, (), ())
+        await kit.clock.run_for(1)
+        assert resolver.asked["example.com"] == asked
+        assert kit.deliverer.lanes()[0].waiting == 3

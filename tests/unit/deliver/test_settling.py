@@ -88,7 +88,7 @@ async def test_an_error_of_our_own_behind_an_unanswered_dot_is_possibly_delivere
 async def test_a_route_without_a_verdict_costs_one_recipient_of_a_claim() -> None:
     async with Kit(schedule=POISONED) as kit:
         refused = Reply(code=450, status="4.2.1", text="not now")
-        kit.deliverer.advise((), {"bad@example.com": refused, "worse@example.com": refused}.get)
+        kit.deliverer.suppress({"bad@example.com": refused, "worse@example.com": refused}.get)
         kit.deliverer.halt(True)
         for name in ("bad", "worse", "good"):
             await kit.submit(f"{name}@example.com")
