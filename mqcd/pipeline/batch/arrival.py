@@ -20,7 +20,8 @@ and returns a row, of which the driver makes `Arrived`:
             series=[(node="n1", shard=0, low=31, high=33, events=3, hours=[498611])])]
     gone=[]  days=["2026-11-18"]  parts=[the four files that it wrote]
 
-A file that the server has removed since it was listed is passed over with a warning (`pass_over`).
+A file that the server has removed since it was listed is passed over with a warning (`pass_over`); that none
+is left is an error.
 
 Ids are compared one by one only where a file may hold some that came before: where its range, 31 to 33,
 overlaps that of an earlier file of n1/0 (`_may_repeat`). Then each repeated event becomes a damaged line, and
@@ -52,6 +53,7 @@ from mqcd.pipeline.sources.segments import (
     EventFile,
     Runs,
     add_file,
+    check_there,
     overlaps,
     parse_name,
     shown,
@@ -100,7 +102,7 @@ class Arrived:
 
 def arrive(work: Work, files: frames.Files, progress: Progress) -> Arrived | None:
     """Read files into staging. None: there was none. Raises ClockBehind; FileNotFoundError for a file that
-    tasks do not see."""
+    tasks do not see, and for a directory that is gone."""
     progress(STEP, 0, 0)
     with ThreadPoolExecutor(1) as threads:
         # Java is idle while Python reads a small batch: let it plan what is asked for next.
@@ -136,9 +138,12 @@ def _check_clock(files: Sequence[Row], now: int, last_hour: int) -> None:
 def pass_over(gone: Sequence[str], files: Sequence[Row]) -> None:
     """Log paths where tasks found no file any more; `files` are those that they read, as in FOUND.
 
-    Such a file is not taken: should it come back, a batch takes it. Raises FileNotFoundError where it
-    is there: then a machine of the cluster does not see the directory.
+    Such a file is not taken: should it come back, the next run takes it, or the next stream that starts, but
+    not the stream that has passed it over. Raises FileNotFoundError where it is there: then a machine of the
+    cluster does not see the directory; and where the directory is gone or not mounted.
     """
+    for directory in sorted({Path(path).parent for path in gone}):
+        check_there(directory)
     for path in gone:
         if Path(path).exists():
             raise FileNotFoundError(errno.ENOENT, "a task does not see this event file", path)

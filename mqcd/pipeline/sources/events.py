@@ -44,7 +44,15 @@ from pyspark.sql.types import StructType
 
 from mqcd.pipeline.sources.decode import GONE, damaged_file, read_events, unread_file
 from mqcd.pipeline.sources.schema import EVENTS
-from mqcd.pipeline.sources.segments import PARTITION, EventFile, closed_files, grouped, joined, within
+from mqcd.pipeline.sources.segments import (
+    PARTITION,
+    EventFile,
+    check_there,
+    closed_files,
+    grouped,
+    joined,
+    within,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,8 +154,12 @@ class EventsStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         return joined(start, _within(new, limit))
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        """Tasks for the files that `end` has and `start` has not."""
-        return self._plan(within(closed_files(self._directory, but=start), end))
+        """Tasks for the files that `end` has, `start` has not. Raises FileNotFoundError where the directory
+        is gone or not mounted: what `end` has is not listed again."""
+        files = list(within(closed_files(self._directory, but=start), end))
+        if not files and end != start:
+            check_there(self._directory)
+        return self._plan(files)
 
 
 def _limit(options: Mapping[str, str]) -> ReadLimit:

@@ -94,6 +94,13 @@ def closed_files(directory: Path, but: Sets | None = None) -> list[EventFile]:
     return sorted(found)
 
 
+def check_there(directory: Path) -> None:
+    """Raises FileNotFoundError where a directory that has had closed files has none at all: a server keeps
+    its last ones, so it is gone or not mounted now."""
+    if not closed_files(directory):
+        raise FileNotFoundError(errno.ENOENT, "no event file is left in this directory", str(directory))
+
+
 def _size(entry: os.DirEntry[str]) -> int:
     try:
         found = entry.stat()

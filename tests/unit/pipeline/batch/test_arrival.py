@@ -26,14 +26,17 @@ def read(name: str, *hours: int) -> Row:
         (["n1-0-1.jsonl.gz", "n2-0-1.jsonl.gz"], ""),
     ],
 )
-def test_how_many_were_gone_and_of_when(gone: list[str], end: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_how_many_were_gone_and_of_when(
+    tmp_path: Path, gone: list[str], end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "n1-0-2.jsonl.gz").touch()
     files = [
         read("n1-0-3.jsonl.gz", 1, 0),
         read("n1-0-2.jsonl.gz"),
         read("n1-0-5.jsonl.gz", 2),
         read("n1-0-b2.jsonl.gz", 4),
     ]
-    pass_over([f"/nowhere/{name}" for name in gone], files)
+    pass_over([str(tmp_path / name) for name in gone], files)
     ((_, _, text),) = caplog.record_tuples
     assert f": {len(gone)}, n1-0-1.jsonl.gz first{end}; " in text
 
@@ -46,4 +49,15 @@ def test_a_file_that_a_task_does_not_see_is_not_gone(
     there.touch()
     with pytest.raises(FileNotFoundError, match=r"n1-0-2\.jsonl\.gz"):
         pass_over([str(tmp_path / "n1-0-1.jsonl.gz"), str(there)], [])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("unmounted", ["gone", "empty"])
+def test_a_directory_that_is_gone_is_an_error(
+    tmp_path: Path, unmounted: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that is not mounted must not have all of its files passed over."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=unmounted):
+        pass_over([str(tmp_path / unmounted / "n1-0-1.jsonl.gz")], [read("n1-0-2.jsonl.gz", 1)])
     assert not caplog.records

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mqcd.pipeline.sources.decode import GONE
-from mqcd.pipeline.sources.events import EventsReader
+from mqcd.pipeline.sources.events import EventsReader, EventsStreamReader
 from tests.pipeline.making import T0, Log
 
 
@@ -40,6 +40,19 @@ def test_a_machine_that_does_not_see_the_directory_fails(tmp_path: Path) -> None
     events.rename(tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError, match="n1-0-0000000001"):
         _rows(reader, partition)
+
+
+def test_a_stream_takes_no_files_of_a_directory_that_is_gone(tmp_path: Path) -> None:
+    log, events = Log(), tmp_path / "events"
+    log.deliver(T0)
+    log.seal(events)
+    stream = EventsStreamReader({"path": str(events)})
+    end = stream.latestOffset({}, stream.getDefaultReadLimit())
+    events.rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match="events"):
+        stream.partitions({}, end)
+    (tmp_path / "elsewhere").rename(events)
+    assert len(stream.partitions({}, end)) == 1
 
 
 def _rows(reader: EventsReader, partition: Any) -> list[dict[str, Any]]:
