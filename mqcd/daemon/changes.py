@@ -18,6 +18,7 @@ from mqcd.config.settings import (
     RelaySettings,
     SenderSettings,
     Settings,
+    SubmitSettings,
     ZoneSettings,
 )
 
@@ -32,6 +33,8 @@ class Changes:
     """Takes effect at once."""
     needs_restart: tuple[str, ...]
     """Stays as it was until the server is started again."""
+    refused: tuple[str, ...] = ()
+    """Stays as it was because a filter, a list or users cannot be had; the next reload tries again."""
 
 
 def compare(old: Settings, new: Settings) -> Changes:
@@ -41,6 +44,17 @@ def compare(old: Settings, new: Settings) -> Changes:
         settings=adopted,
         applied=tuple(_differences(ROOT, "", old, adopted)),
         needs_restart=tuple(_differences(ROOT, "", adopted, new)),
+    )
+
+
+def refuse(old: Settings, changes: Changes, submit: SubmitSettings) -> Changes:
+    """The changes of the old settings where the doors go by these ones now."""
+    settings = dataclasses.replace(changes.settings, submit=submit)
+    return Changes(
+        settings=settings,
+        applied=tuple(_differences(ROOT, "", old, settings)),
+        needs_restart=changes.needs_restart,
+        refused=tuple(_differences(ROOT, "", settings, changes.settings)),
     )
 
 

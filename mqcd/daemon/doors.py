@@ -6,8 +6,9 @@ One for each listener, and one for the programs on this machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from mqcd.config.settings import Settings
+from mqcd.config.settings import Settings, SubmitSettings
 from mqcd.core.model import Envelope
 from mqcd.core.ports import Clock, MailTaker, Observer, QueueStore, Resolver
 from mqcd.core.queueing.holding import Holding
@@ -125,15 +126,20 @@ class Doors:
         for door in self.all:
             door.suppress(suppressed)
 
-    def reload(self, settings: Settings) -> None:
-        """Go by these settings from now on; files of users and lists that have changed are read again."""
+    def reload(self, settings: Settings) -> SubmitSettings:
+        """Go by these settings from now on; files of users and lists that have changed are read again.
+        Returns those in effect: a door whose filter, list or users cannot be had keeps its old ones."""
+        local = settings.submit.local
         if self.local is not None:
             self.local.reload(settings)
+            local = self.local.settings
         for door, listener in zip(self.listeners, settings.submit.listeners, strict=True):
             if door.settings != listener:
                 door.reload(listener.server, listener.ssl)
             door.assign(settings.deliver.zones)
             door.look_at_files()
+        listeners = tuple(door.settings for door in self.listeners)
+        return replace(settings.submit, listeners=listeners, local=local)
 
     async def close(self) -> None:
         """End what they share, once the doors have stopped."""

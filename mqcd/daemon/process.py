@@ -315,5 +315,8 @@ class Process:
             log.info("SIGHUP: took over: %s", ", ".join(changes.applied))
         if changes.needs_restart:
             log.warning("SIGHUP: needs a restart: %s", ", ".join(changes.needs_restart))
-        if not (changes.applied or changes.needs_restart):
+        if changes.refused:
+            paths = ", ".join(changes.refused)
+            log.error("SIGHUP: not in effect, and tried again at the next SIGHUP: %s", paths)
+        if not (changes.applied or changes.needs_restart or changes.refused):
             log.info("SIGHUP: no setting has changed")

@@ -23,7 +23,7 @@ from mqcd.config.settings import Settings, Suppressing
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.daemon.advised import Adviser
-from mqcd.daemon.changes import Changes, compare
+from mqcd.daemon.changes import Changes, compare, refuse
 from mqcd.daemon.control.actions.applying import purge
 from mqcd.daemon.control.held import HeldRequests
 from mqcd.daemon.control.keeping import Keeping
@@ -298,13 +298,13 @@ class Server:
     # ------------------------------------------------------------ while it runs
 
     def reload(self, settings: Settings, tls: Tls | None = None) -> Changes:
-        """Apply what can change now, `tls` for its listeners; returns what was applied and what needs a
-        restart.
+        """Apply what can change now, `tls` for its listeners; returns what was applied, what needs a restart,
+        and what doors have refused.
 
         Before `open` the parts keep the settings and open with them; in a stop nothing is applied. No step
         waits, so that no mail passes between two of them.
         """
-        changes = compare(self.settings, settings)
+        old, changes = self.settings, compare(self.settings, settings)
         if self._ready.phase is Phase.STOPPING:
             waits = (*changes.applied, *changes.needs_restart)
             return Changes(settings=self.settings, applied=(), needs_restart=waits)
@@ -319,11 +319,12 @@ class Server:
             lambda: self._reports.reload(report_of(self.settings)),
             # Operators' actions, queue and delivery, by settings and advice together.
             lambda: self._advised(self._adviser.advice),
-            # Last: what they let in, all the others are ready for.
-            lambda: self.doors.reload(self.settings),
         )
         for step in steps:
             step()
+        # Last: what the doors let in, all the others are ready for.
+        changes = refuse(old, changes, self.doors.reload(self.settings))
+        self.settings = changes.settings
         return changes
 
     def _advised(self, advice: Advice) -> None:

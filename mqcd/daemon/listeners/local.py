@@ -53,7 +53,8 @@ class LocalMail:
     ) -> None:
         """`serves`: whether it has socket and maildrop; else only the API gives it mail. `taker` takes the
         mail; `store` knows what the maildrop has brought before a crash."""
-        local = settings.submit.local
+        local = self.settings = settings.submit.local
+        """Those in effect."""
         self.serves = serves
         self.path = local.rootpath / SOCKET
         self.door = Door(
@@ -121,8 +122,10 @@ class LocalMail:
         self.door.admit(connection, "", Caller(user=user))
 
     def reload(self, settings: Settings) -> None:
-        """Go by these settings from now on."""
+        """Go by these settings from now on, if their filter can be had."""
         server = listener_of(settings.submit.local, settings.application.announcehost).server
         if server != self.door.settings.server:
             self.door.reload(server)
+        if server == self.door.settings.server:
+            self.settings = settings.submit.local
         self.door.assign(settings.deliver.zones)

@@ -152,7 +152,10 @@ class Rulemaking:
             if users is not None and server.users != self.current.server.users:
                 users.load()
         except (BadFilter, BadList, BadUsers) as error:
-            log.error("listener %s: the old settings stay: %s", self._listener, error)
+            log.error(
+                "listener %s: the old settings stay, the next SIGHUP tries the new ones again: %s",
+                *(self._listener, error),
+            )
             return
         self.current = self._make(server, ssl, handlers, blacklists)
 

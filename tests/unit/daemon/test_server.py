@@ -8,6 +8,7 @@ import json
 import re
 import smtplib
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -284,6 +285,26 @@ async def test_what_needs_a_restart_is_said_at_every_reload(tmp_path: Path) -> N
             sink = str(house.sink.port)
             told = await reload(house, tmp_path, sink=sink, node="n2", port="2525")
             assert told == ((), ("mta/submit/listeners/listener[smtp]@port", "ops/node"))
+
+
+async def test_a_reload_names_what_a_door_refuses_and_the_next_tries_again(tmp_path: Path) -> None:
+    async with running(tmp_path) as house:
+        submit, names = house.server.settings.submit, tmp_path / "names"
+        [first] = submit.listeners
+        listener = replace(first, server=replace(first.server, maxrecips=7, blacklist=names))
+        local = replace(submit.local, filter="absent:Filter")
+        new = replace(submit, listeners=(listener,), local=local)
+        here = "mta/submit/listeners/listener[smtp]/server"
+        server = f"{here}/maxrecips", f"{here}/blacklist@file"
+        told = house.server.reload(replace(house.server.settings, submit=new))
+        assert (told.applied, sorted(told.refused)) == (
+            (),
+            sorted([*server, "mta/submit/local/filter@class"]),
+        )
+        assert house.server.settings.submit == submit
+        names.touch()
+        told = house.server.reload(replace(house.server.settings, submit=new))
+        assert (sorted(told.applied), told.refused) == (sorted(server), ("mta/submit/local/filter@class",))
 
 
 async def test_a_part_that_fails_is_reported(tmp_path: Path) -> None:
