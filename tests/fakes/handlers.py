@@ -208,7 +208,8 @@ class Optional(Discarding):
         [(name, _)] = options
         if name == "raise":
             raise KeyError(name)
-        return None if name == "nothing" else cls()
+        made = {"nothing": None, "class": cls, "hookless": object(), "other": Discarding()}
+        return made[name] if name in made else cls()
 
 
 class Scripted:

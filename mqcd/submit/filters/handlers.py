@@ -24,6 +24,7 @@ from mqcd.submit.filters.options import split_options
 Hook = Callable[..., Awaitable[Any]]
 
 CALLED = ("EHLO", "HELO", "MAIL", "RCPT", "DATA", "RSET", "NOOP", "VRFY", "QUIT")
+_HOOKS = tuple(f"handle_{each}" for each in (*CALLED, "exception"))
 _NEVER_CALLED = ("handle_AUTH", "handle_STARTTLS", "handle_PROXY", "process_message")
 
 
@@ -106,8 +107,9 @@ def _made_from(found: type[Any], name: str, options: Sequence[str]) -> Any:
         raise BadFilter(f"{name}: {error}") from error
     except Exception as error:
         raise BadFilter(f"{name} cannot be made from its options: {_shown(error)}") from error
-    if not isinstance(made, found):
-        raise BadFilter(f"{name}: from_options returned {made!r}, no instance of it")
+    # Of a class of its own choice: it may have wrapped another handler.
+    if isinstance(made, type) or all(getattr(made, each, None) is None for each in _HOOKS):
+        raise BadFilter(f"{name}: from_options returned {made!r}, no instance with a hook")
     return made
 
 

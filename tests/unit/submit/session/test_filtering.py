@@ -270,10 +270,16 @@ def test_a_class_that_cannot_filter_is_refused(name: str) -> None:
         make_handler(name)
 
 
-@pytest.mark.parametrize("option", ["raise=", "nothing="])
+@pytest.mark.parametrize("option", ["raise=", "nothing=", "class=", "hookless="])
 def test_whatever_from_options_does_wrong_is_an_error_of_the_filter(option: str) -> None:
     with pytest.raises(BadFilter, match="Optional"):
         make_handler(f"{FAKES}:Optional", (option,))
+
+
+def test_from_options_may_make_a_handler_of_another_class() -> None:
+    made = make_handler(f"{FAKES}:Optional", ("other=",))
+    assert type(made.instance).__name__ == "Discarding"
+    assert "DATA" in made.hooks
 
 
 @pytest.mark.parametrize(
