@@ -104,8 +104,10 @@ async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering:
         try:
             spid = await _commit(intake, dialogue, submission)
         except asyncio.CancelledError:
-            # Cut off, which need not stop the message: less may be sent than allowed, not more.
-            use.keep(_late_octets(submission, stream))
+            # Cut off, which need not stop a message that has come whole: less may be sent than allowed, not
+            # more.
+            if stream.done:
+                use.keep(_late_octets(submission, stream))
             raise
         if spid == submission.envelope.spid:
             # A repeat is no message.

@@ -132,6 +132,11 @@ class Stream(AsyncIterator[bytes]):
         return head
 
     @property
+    def done(self) -> bool:
+        """Whether all has been received."""
+        return self._body.done
+
+    @property
     def size(self) -> int:
         """Octets received so far."""
         return self._body.size

@@ -267,6 +267,30 @@ async def test_a_message_on_its_way_keeps_its_quota_when_the_session_is_cut(inli
             assert await deliver(client) == ["450"]
 
 
+@pytest.mark.parametrize("begin", ["DATA", "BDAT"])
+async def test_a_message_that_is_cut_while_it_comes_uses_no_quota(begin: str) -> None:
+    store = Store()
+    quotas = (quota(QuotaBy.CLIENT, messages=rate(1)),)
+    ours = House(server(quotas=quotas), store=store, clock=store.clock, inline_max=0)
+    async with open_house(ours):
+        async with visit(ours) as client:
+            if begin == "DATA":
+                await client.begin()
+                client.writer.write(b"a\r\n")
+            else:
+                await client.say("EHLO client")
+                await client.say("MAIL FROM:<me@example.org>")
+                await client.say("RCPT TO:<to@example.com>")
+                client.writer.write(b"BDAT 3\r\na\r\n")
+            await store.entered.wait()
+            [session] = ours.door._sessions
+            session.cut()
+            await until_gone(ours)
+        async with visit(ours) as client:
+            await client.say("EHLO client")
+            assert await deliver(client) == ["250"] * 3
+
+
 async def test_a_repeat_uses_no_quota() -> None:
     quotas = (quota(QuotaBy.CLIENT, messages=rate(2)),)
     async with open_house(House(server(quotas=quotas, submission=True))) as house, visit(house) as client:
