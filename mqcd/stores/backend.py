@@ -105,8 +105,11 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Release it. Harmless when it is not open."""
 
-    async def take(self, most: int) -> Sequence[Stored]:
+    async def take(self, most: int) -> Sequence[Stored] | None:
         """Messages that become this run's own, at most `most`; none when there are no more at the moment.
+
+        None when there may be more, but to find them takes long: the lease may have to be renewed before
+        the next call.
 
         Where it is shared: messages that belong to no node, or to one whose lease has run out. After a call
         that failed also this run's own, since the server may have made that call: the caller knows some.

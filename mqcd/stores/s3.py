@@ -84,6 +84,8 @@ class S3Store:
         """The versions of this session's messages, as it wrote or took them."""
         self._found: list[int] = []
         """Messages that a scan saw and that were not taken yet."""
+        self._next: str | None = None
+        """The token of the scan's next page, "" = its first; None = no scan is under way."""
         self._lived: frozenset[str] = frozenset()
         self._scanned = float("-inf")
 
@@ -156,7 +158,7 @@ class S3Store:
                 marks = values.unpack_marks(found[0]) if found is not None else {}
                 # Not before: a `renew` after a failure would take it for a lease that was kept.
                 self.node, self._session, self._lease_tag = number, begun, tag
-                self._tags, self._found = {}, []
+                self._tags, self._found, self._next = {}, [], None
                 self._lived, self._scanned = frozenset(), float("-inf")
                 return marks
         raise StoreBusy(f"{_NODES} nodes use {self._prefix}")
@@ -199,27 +201,28 @@ class S3Store:
 
     # ------------------------------------------------------------ documents
 
-    async def take(self, most: int) -> Sequence[Stored]:
-        """Messages of sessions that are gone, by SPID."""
-        if not self._found:
+    async def take(self, most: int) -> Sequence[Stored] | None:
+        """Messages of sessions that are gone, by SPID; None where `most` that were looked at are others'."""
+        if not self._found and self._next is None:
             await self._scan()
-        taken: list[Stored] = []
-        while self._found and not taken:
-            some, self._found = self._found[:most], self._found[most:]
-            found = await asyncio.gather(*map(self._take, some), return_exceptions=True)
-            taken = [each for each in found if isinstance(each, Stored)]
-            each_of = zip(some, found, strict=True)
-            failed = {spid: each for spid, each in each_of if isinstance(each, BaseException)}
-            self._found += failed
-            for spid, error in failed.items() if not taken else ():
-                if isinstance(error, StoreDamaged):
-                    # Until the next scan: others are to be taken.
-                    self._found.remove(spid)
-                raise error
-        return taken
+        if self._next is not None and len(self._found) < most:
+            await self._find_more(self._next)
+        some, self._found = self._found[:most], self._found[most:]
+        leases: dict[str, asyncio.Future[float]] = {}
+        found = await asyncio.gather(*(self._take(spid, leases) for spid in some), return_exceptions=True)
+        taken = [each for each in found if isinstance(each, Stored)]
+        each_of = zip(some, found, strict=True)
+        failed = {spid: each for spid, each in each_of if isinstance(each, BaseException)}
+        self._found += failed
+        for spid, error in failed.items() if not taken else ():
+            if isinstance(error, StoreDamaged):
+                # Until the next scan: others are to be taken.
+                self._found.remove(spid)
+            raise error
+        return taken if taken or (not self._found and self._next is None) else None
 
     async def _scan(self) -> None:
-        """List the messages, when a node is gone or it is time to."""
+        """Begin to list the messages, when a node is gone or it is time to."""
         now = asyncio.get_running_loop().time()
         in_time = now < self._scanned + _SCAN_S
         if self._notices is not None and not await self._any_gone(self._notices) and in_time:
@@ -228,10 +231,18 @@ class S3Store:
         if numbers >= self._lived and in_time and not self._gone:
             self._lived = numbers
             return
-        messages, _ = await self._objects.list("message")
+        self._next, self._lived, self._scanned = "", numbers, now
+
+    async def _find_more(self, token: str) -> None:
+        """The messages of the scan's next page. A scan of which that fails begins anew."""
+        try:
+            messages, _, self._next = await self._objects.page("message", token)
+        except BaseException:
+            self._next, self._scanned = None, float("-inf")
+            raise
         spids = [parse_spid(each["name"]) for each in messages]
-        self._found = [spid for spid in spids if spid not in self._tags]
-        self._lived, self._scanned = numbers, now
+        # Before messages that could not be taken: those may fail again.
+        self._found = [*(spid for spid in spids if spid not in self._tags), *self._found]
 
     async def _any_gone(self, notices: Notices) -> bool:
         """Hear which sessions may be gone. What those of the last time had has been taken."""
@@ -254,15 +265,18 @@ class S3Store:
         found = await self._objects.get("node", name) if left_s > 0 else None
         return left_s if found is not None and found[0].decode() == identity else 0.0
 
-    async def _take(self, spid: int) -> Stored | None:
-        """The message, if its node is gone."""
+    async def _take(self, spid: int, leases: dict[str, asyncio.Future[float]]) -> Stored | None:
+        """The message, if its node is gone. `leases`: how long sessions last that were looked up."""
         name = format_spid(spid)
         found = await self._objects.get("message", name)
         if found is None:
             return None
         owner, body = _parts(name, found[0])
         if owner != self._session:
-            if self.lease_ms and await self._lasts_s(owner) > 0:
+            # Not before a message of it has been read: then it has begun.
+            if self.lease_ms and owner not in leases:
+                leases[owner] = asyncio.ensure_future(self._lasts_s(owner))
+            if self.lease_ms and await leases[owner] > 0:
                 return None
             condition = self._if_still(found[1])
             tag = await self._objects.put("message", name, self._packed(body), **condition)
@@ -307,7 +321,7 @@ class S3Store:
             return False
         if change.content is not None:
             await self._objects.put("content", name, change.content)
-        for _ in range(2):
+        for is_last in (False, True):
             # An end without a tag: what a write that failed has left, if anything.
             is_known = change.due is not None or change.spid in tags or not self.lease_ms
             if is_known and await self._change(change, name, tags):
@@ -317,6 +331,8 @@ class S3Store:
             if found is None:
                 if change.is_new:
                     # Two requests of this node met (409): it is not another's, and may come again.
+                    if not is_last:
+                        continue
                     raise StoreUnavailable(f"s3: message {name} is refused, and not there")
                 if change.due is None:
                     await self._objects.delete("content", name)

@@ -117,23 +117,25 @@ class Objects:
         finally:
             await self.delete(*at)
 
-    async def list(self, kind: str) -> tuple[list[dict[str, Any]], float]:
-        """All objects of a kind, and the server's time."""
-        found: list[dict[str, Any]] = []
-        at = 0.0
+    async def page(self, kind: str, token: str = "") -> tuple[list[dict[str, Any]], float, str | None]:
+        """Up to 1,000 objects, the server's time, and the token of the next page; None = this is the last."""
+        prefix = f"{self._prefix}{kind}/"
+        where = {"ContinuationToken": token} if token else {}
         try:
             async with self.asking() as client:
-                pages = client.get_paginator("list_objects_v2")
-                prefix = f"{self._prefix}{kind}/"
-                async for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
-                    date = page["ResponseMetadata"]["HTTPHeaders"]["date"]
-                    at = parsedate_to_datetime(date).timestamp()
-                    found += [
-                        {**each, "name": each["Key"].removeprefix(prefix)}
-                        for each in page.get("Contents", ())
-                    ]
+                page = await client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, **where)
         except ClientError as error:
             raise StoreUnavailable(f"s3: {error}") from error
+        at = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
+        found = [{**each, "name": each["Key"].removeprefix(prefix)} for each in page.get("Contents", ())]
+        return found, at, page["NextContinuationToken"] if page.get("IsTruncated") else None
+
+    async def list(self, kind: str) -> tuple[list[dict[str, Any]], float]:
+        """All objects of a kind, and the server's time."""
+        found, at, following = await self.page(kind)
+        while following is not None:
+            some, at, following = await self.page(kind, following)
+            found += some
         return found, at
 
     async def abort(self, upload: Upload) -> None:

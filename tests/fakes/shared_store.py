@@ -101,7 +101,7 @@ class SharedStore:
         if not self.cut:
             self._world.leases.pop(self._session, None)
 
-    async def take(self, most: int) -> Sequence[Stored]:
+    async def take(self, most: int) -> Sequence[Stored] | None:
         world = self._reach()
         if not world.lives(self._session):
             return ()

@@ -44,11 +44,17 @@ async def share(state: State) -> None:
 
 
 async def _keep_lease(state: State) -> None:
-    """Renew it in time."""
+    """Renew it in time. A failure counts once the lease is over: until then it is tried again."""
     clock, backend = state.around.clock, state.around.backend
     if not backend.lease_ms or clock.monotonic() - state.renewed < backend.lease_ms // 3:
         return
-    marks = await backend.renew()
+    try:
+        marks = await backend.renew()
+    except StoreUnavailable as error:
+        if clock.monotonic() - state.renewed >= backend.lease_ms:
+            raise
+        log.warning("the lease is not renewed yet: %s", error)
+        return
     if marks is not None:
         log.warning("the lease has run out: other nodes may have taken this node's mail")
         state.begin_again(marks)
@@ -61,9 +67,9 @@ async def _take(state: State) -> None:
     await _end_unknown(state)
     any_taken = False
     try:
-        while taken := await state.around.backend.take(_TAKEN_AT_ONCE):
-            any_taken = True
-            for stored in taken:
+        while (taken := await state.around.backend.take(_TAKEN_AT_ONCE)) is None or taken:
+            any_taken |= bool(taken)
+            for stored in taken or ():
                 is_refused = state.documents.take_back(stored)
                 # What is known was written under a lease that ran out meanwhile, and is still ours.
                 if not is_refused and stored.spid not in state.documents.messages:

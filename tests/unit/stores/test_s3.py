@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -17,6 +18,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Origin, Settlement
+from mqcd.stores.backend import Stored
 from mqcd.stores.s3 import S3Store
 from mqcd.stores.s3_objects import Objects
 from tests.contract.harness import HOUR
@@ -140,6 +142,56 @@ async def test_an_object_that_is_no_message_ends_no_node(prefix: str) -> None:
     await node.queue.close()
 
 
+class Paged(Objects):
+    """Its lists come in parts of two, and it counts them."""
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        super().__init__(bucket, prefix)
+        self.lists: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[Any]:
+        async with super().asking() as made:
+            yield ListingClient(made, self.lists)
+
+
+class ListingClient:
+    def __init__(self, client: Any, lists: Counter[str]) -> None:
+        self._client, self._lists = client, lists
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def list_objects_v2(self, **asked: Any) -> Any:
+        self._lists[asked["Prefix"].split("/")[-2]] += 1
+        return await self._client.list_objects_v2(**asked, MaxKeys=2)
+
+
+async def test_a_take_gives_back_after_some_messages_of_living_nodes(prefix: str) -> None:
+    living, killed = Node(prefix), Node(prefix)
+    sent: set[int] = set()
+    for node in (living, killed):
+        post = await node.start()
+        sent = {each.spid for _ in range(5) for each in await post.send("a@example.org")}
+    async with client() as s3:
+        await s3.delete_object(Bucket=s3_server.BUCKET, Key=f"{prefix}node/001")
+    objects = Paged(s3_server.BUCKET, prefix)
+    objects.make_session = s3_server.shared_session
+    store = S3Store(s3_server.BUCKET, prefix, s3_server.shared_server().url, "us-east-1", objects=objects)
+    await store.open()
+    answers: list[Sequence[Stored] | None] = []
+    while answers[-1:] != [[]]:
+        objects.lists.clear()
+        answers.append(await store.take(2))
+        assert objects.lists["message"] <= 1
+        assert objects.lists["node"] <= 3, "each node is looked up once"
+    assert None in answers
+    assert {each.spid for some in answers for each in some or ()} == sent
+    await store.close()
+    for node in (living, killed):
+        await node.queue.close()
+
+
 class Markless(Objects):
     """Its marks cannot be read once."""
 
@@ -208,11 +260,11 @@ async def test_a_lost_answer_does_not_lose_the_message(prefix: str) -> None:
 class Meeting(Objects):
     """A new message meets another request of its name, as Amazon says: nothing is written."""
 
-    meets = False
+    meets = 0
 
     async def put(self, kind: str, name: str, body: bytes, **condition: str) -> str | None:
         if kind == "message" and "IfNoneMatch" in condition and self.meets:
-            self.meets = False
+            self.meets -= 1
             return None
         return await super().put(kind, name, body, **condition)
 
@@ -227,12 +279,22 @@ async def test_no_bounce_ends_whose_report_is_not_written(prefix: str) -> None:
     refused, report = (
         post.submission("sender@example.com", sender="", origin=Origin.REPORT) for _ in range(2)
     )
-    node.objects.meets = True
+    node.objects.meets = 2
     with pytest.raises(StoreUnavailable):
         await node.queue.settle(settlements, [refused])
     await node.queue.settle(settlements, [report])
     assert {spid for spid, _ in await post.scan()} == {report.envelope.spid}
     assert node.observer.count(Verb.DELIVERED) == 1
+    await node.queue.close()
+
+
+async def test_a_message_that_met_another_request_is_tried_again(prefix: str) -> None:
+    node = Node(prefix, Meeting)
+    assert isinstance(node.objects, Meeting)
+    post = await node.start()
+    node.objects.meets = 1
+    sent = await post.send("a@example.org")
+    assert set(await post.scan()) == {each.key for each in sent}
     await node.queue.close()
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 
-from mqcd.core.errors import StoreDamaged
-from mqcd.stores.backend import Stored
+from mqcd.core.errors import StoreDamaged, StoreUnavailable
+from mqcd.stores.backend import Marks, Stored
 from mqcd.stores.queue.message import KEY_SLOT
 from mqcd.stores.queue.taking import POLL_MS
 from tests.fakes.shared_store import LEASE_MS, SharedStore, SharedWorld
@@ -17,35 +18,73 @@ MESSAGES = 6
 
 
 class Large(SharedStore):
-    """Each message takes half a lease."""
+    """Each message takes a third of a lease, as do some that belong to living nodes."""
 
-    def __init__(self, world: SharedWorld) -> None:
+    def __init__(self, world: SharedWorld, others: int = 0, failures: int = 0) -> None:
         super().__init__(world)
         self.node_of_test: StoreNode[Large] | None = None
+        self.others = others
+        self.failures = failures
+        """So often its lease cannot be renewed."""
 
-    async def take(self, most: int) -> Sequence[Stored]:
-        taken = await super().take(1)
-        if taken and self.node_of_test is not None:
-            self._world.now += LEASE_MS // 2
-            self.node_of_test.clock.advance(LEASE_MS // 2)
+    async def take(self, most: int) -> Sequence[Stored] | None:
+        self.others -= 1
+        taken = await super().take(1) if self.others < 0 else None
+        if self.node_of_test is not None and (taken is None or taken):
+            self._world.now += LEASE_MS // 3
+            self.node_of_test.clock.advance(LEASE_MS // 3)
         return taken
 
+    async def renew(self) -> Marks | None:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise StoreUnavailable("503 SlowDown")
+        return await super().renew()
 
-async def test_a_node_keeps_its_lease_while_it_reads_the_queue(caplog: pytest.LogCaptureFixture) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What a killed node has left, and the node that takes it."""
+
+    killed: StoreNode[SharedStore]
+    sent: set[tuple[int, int]]
+    node: StoreNode[Large]
+
+    async def close(self) -> None:
+        for each in (self.node, self.killed):
+            await each.queue.close()
+
+
+async def leave(others: int, failures: int) -> Left:
     world = SharedWorld()
     killed = StoreNode(SharedStore(world))
     post = await killed.start()
-    sent = [key for _ in range(MESSAGES) for key in await post.send("a@example.org")]
+    sent = {each.key for _ in range(MESSAGES) for each in await post.send("a@example.org")}
     killed.store.cut = True
     world.now += 2 * LEASE_MS
-    node = StoreNode(Large(world))
+    node = StoreNode(Large(world, others, failures))
     node.store.node_of_test = node
-    post = await node.start()
-    assert set(await post.scan()) == {each.key for each in sent}
-    await node.clock.run_for(LEASE_MS)
-    assert not caplog.records
-    await node.queue.close()
-    await killed.queue.close()
+    return Left(killed=killed, sent=sent, node=node)
+
+
+@pytest.mark.parametrize("others", [0, MESSAGES])
+@pytest.mark.parametrize("failures", [0, 1])
+async def test_a_node_keeps_its_lease_while_it_reads_the_queue(
+    others: int, failures: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = await leave(others, failures)
+    post = await left.node.start()
+    assert set(await post.scan()) == left.sent
+    await left.node.clock.run_for(LEASE_MS)
+    assert len(caplog.records) == failures
+    await left.close()
+
+
+async def test_a_start_fails_whose_lease_is_over() -> None:
+    left = await leave(0, MESSAGES)
+    with pytest.raises(StoreUnavailable):
+        await left.node.start()
+    await left.close()
 
 
 @pytest.mark.parametrize("number", [1, KEY_SLOT])
