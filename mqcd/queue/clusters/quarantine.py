@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mqcd.disk.durable import Disk
+from mqcd.disk.durable import TEMP_SUFFIX, Disk
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,13 @@ def to_quarantine(disk: Disk, queue_root: Path, source: str, offset: int, data: 
     disk.replace_file(path, [data])
     log.error("%d damaged octets are in quarantine, in %s; run `mqcd fsck`", len(data), path)
     return path
+
+
+def unfinished(disk: Disk, queue_root: Path) -> list[Path]:
+    """Finds that were still being written when the last run ended. Raises OSError."""
+    directory = queue_root / QUARANTINE
+    paths = [directory / name for name in disk.names(directory) if name.endswith(TEMP_SUFFIX)]
+    return [path for path in paths if disk.measure(path) is not None]
 
 
 def place_of(source: str, offset: int) -> str:

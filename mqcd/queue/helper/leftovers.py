@@ -17,7 +17,6 @@ from pathlib import Path
 from mqcd.core.model import Area
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.eventlog.files import Source, parse
-from mqcd.queue.clusters.quarantine import QUARANTINE
 from mqcd.queue.format import filenames
 from mqcd.queue.keys.file import DIRECTORY, KEY_FILE
 from mqcd.queue.spool.silos import Silos
@@ -76,7 +75,8 @@ def remove_leftovers(disk: Disk, task: RemoveLeftovers) -> Leftovers:
 
 
 def _remove_temps(disk: Disk, task: RemoveLeftovers) -> None:
-    inside = [task.queue_root / name for name in ("journal", "imports", QUARANTINE)]
+    # Not the quarantine: claims write there (`recovery.open` has removed what was left).
+    inside = [task.queue_root / name for name in ("journal", "imports")]
     for directory in (task.queue_root, *inside, task.silos.root):
         for name in disk.names(directory):
             # The server itself may be writing the MANIFEST anew at this moment.

@@ -23,6 +23,7 @@ from mqcd.core.queueing.spid import EPOCH_MS, SpidSource, spid_at
 from mqcd.disk.durable import Disk, describe, let_go
 from mqcd.disk.waits import in_thread
 from mqcd.queue.clusters.index import ClusterIndex
+from mqcd.queue.clusters.quarantine import unfinished
 from mqcd.queue.disk.owner_lock import check_roots, take_lock
 from mqcd.queue.disk.vacancy import check_vacant
 from mqcd.queue.manifest import log as manifest_log
@@ -113,7 +114,7 @@ def _read_disk(
     for path in irregular_files(disk, journal):
         raise StoreDamaged(f"{path} is no regular file, and stands where one of the journal's belongs")
     chain = find_chain(disk, journal, state)
-    unused = unused_files(disk, journal, chain)
+    unused = [*unused_files(disk, journal, chain), *unfinished(disk, options.settings.rootpath)]
     opened += chain
     _open_chain(disk, chain, state)
     watch = _continue_behind(disk, chain, state, clock, now)
@@ -187,7 +188,7 @@ def _remove(disk: Disk, paths: list[Path]) -> None:
         try:
             disk.unlink(path)
         except OSError as error:
-            log.error("a journal file that is not needed could not be removed: %s", describe(error))
+            log.error("a file that is not needed could not be removed: %s", describe(error))
 
 
 def _find_end(disk: Disk, newest: Segment, state: ManifestState) -> int:

@@ -10,7 +10,7 @@ What does not check of them goes to quarantine before. What a load leaves:
 | the same, but the claim was cancelled | the same: it waits for the frame | entries that wait |
 | the journal takes nothing (False) | as it was | as they were |
 | the cluster is missing, or none of it can be read | offered no more until the next start | as they were |
-| its disk fails | offered no more for `RETRY_MS` | as they were |
+| its disk fails, or that of the quarantine | offered no more for `RETRY_MS` | as they were |
 """
 
 from __future__ import annotations
@@ -68,15 +68,11 @@ class Loader:
         # The other half is for the heads of the entries, and a long last line.
         most = shard.journal.frame_room // 2
         try:
-            # A claim that is cancelled waits for the thread, or the next one would read beside it.
-            read, cluster = shard.cluster_index.reader.read, shard.cluster_index.to_read(name)
-            taken = await in_thread(shard.executor, read, *cluster, want, self._now, most)
+            taken = await self._read(name, want, most)
+            if taken is None:
+                return True
             for find in taken.finds:
                 await in_thread(shard.executor, to_quarantine, shard.disk, shard.queue_root, name, *find)
-        except (DecodeError, FileNotFoundError) as error:
-            log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)
-            shard.cluster_index.offers.set_aside(name)
-            return True
         except OSError as error:
             log.error("cluster %s cannot be read and will be tried again: %s", name, describe(error))
             shard.cluster_index.offers.set_aside(name)
@@ -92,6 +88,19 @@ class Loader:
         except StoreUnavailable:
             return False
         return True
+
+    async def _read(self, name: str, want: int, most: int) -> Taken | None:
+        """What a load would move; None, and the cluster is set aside, when it is missing or none of it can be
+        read. Raises OSError."""
+        shard = self._shard
+        read, cluster = shard.cluster_index.reader.read, shard.cluster_index.to_read(name)
+        try:
+            # A claim that is cancelled waits for the thread, or the next one would read beside it.
+            return await in_thread(shard.executor, read, *cluster, want, self._now, most)
+        except (DecodeError, FileNotFoundError) as error:
+            log.error("cluster %s cannot be read: %s; run `mqcd fsck`", name, error)
+            shard.cluster_index.offers.set_aside(name)
+            return None
 
     def _bring_back(self, name: str) -> None:
         """Offer a cluster again that could not be read."""

@@ -202,6 +202,18 @@ async def test_a_find_is_put_aside_once_however_often_it_is_tried(rig: Rig) -> N
     assert rig.shard.figures.quarantined == 1
 
 
+async def test_a_find_whose_file_vanishes_does_not_set_its_cluster_aside(rig: Rig) -> None:
+    for name in "abc":
+        await rig.post.send(f"{name}@example.org")
+    await rig.evacuate()
+    path = rig.queue / rig.clusters()[0]
+    path.write_bytes(path.read_bytes().replace(b"b@example", b"X@example"))
+    rig.disk.fail("rename", "*/quarantine/*", code=errno.ENOENT)
+    assert await rig.post.claim_all() == []
+    await rig.clock.run_for(PROBE_MS)
+    assert [each.address[0] for each in await rig.post.claim_all()] == ["a", "c"]
+
+
 async def test_an_entry_that_could_not_be_read_is_due_again_soon(rig: Rig) -> None:
     await rig.post.defer_new("a@example.org", rig.clock.now() + MINUTE)
     rig.clock.advance(MINUTE)

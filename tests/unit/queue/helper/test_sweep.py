@@ -67,6 +67,7 @@ async def test_nothing_that_is_needed_is_removed(rig: Rig) -> None:
         "deferred/T60/M7-0.tmp",
         "incoming/M7-0.tmp",
         "journal/07.tmp",
+        "quarantine/segment-7-96+1.bad.tmp",
     ],
 )
 async def test_unlisted_clusters_and_temporary_files_go(rig: Rig, name: str) -> None:
@@ -76,6 +77,15 @@ async def test_unlisted_clusters_and_temporary_files_go(rig: Rig, name: str) -> 
     assert not (again.queue / name).exists()
     assert not (again.queue / "deferred/T60").exists()
     assert len(again.clusters()) == 1
+
+
+async def test_leftovers_are_not_what_a_claim_writes_to_quarantine(rig: Rig) -> None:
+    await turns()
+    path = put(rig.queue / "quarantine/incoming-M1-0.mqc-96+1.bad.tmp")
+    rig.shard.tidy.clear()
+    await rig.store._live.checkpointer._remove_leftovers()
+    assert rig.shard.tidy.is_set()
+    assert path.exists()
 
 
 @pytest.mark.parametrize("name", ["M999-0.mqc", "../Tsaved/M1-0.mqc", None])
