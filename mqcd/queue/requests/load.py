@@ -138,7 +138,7 @@ def take(
     shard: Shard, taken: Taken, arrived: Callable[[Sequence[JournalEntry]], None], *, begun: bool = False
 ) -> asyncio.Future[None]:
     """Write a TAKE frame. When it is durable, its lines are entries, and `arrived` is called with these.
-    `begun`: attempts of theirs may have begun."""
+    `begun`: it takes the place of a lost one, and attempts of theirs may have begun."""
     flags = ALIVE | (BEGUN if begun else 0)
     parts = [pack_take(taken.head)]
     parts += [pack_entry(Entry(Mark.TAKEN, flags, 0, 0, IN_SPOOL, raw)) for raw, _ in taken.lines]
@@ -157,4 +157,4 @@ def take(
             at += len(raw) + ENTRY_HEAD
         arrived(entries)
 
-    return shard.journal.append(Kind.TAKE, parts, len(taken.lines), shard.clock.now(), placed)
+    return shard.journal.append(Kind.TAKE, parts, len(taken.lines), shard.clock.now(), placed, again=begun)

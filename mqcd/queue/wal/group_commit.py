@@ -64,7 +64,6 @@ from mqcd.queue.format.frame import HEADER_SIZE, Kind
 from mqcd.queue.wal.committer import Committer, Write
 from mqcd.queue.wal.pending import (
     BROKEN,
-    MORE,
     Append,
     Group,
     Placed,
@@ -72,6 +71,7 @@ from mqcd.queue.wal.pending import (
     fail_all,
     fail_durable,
     fail_full,
+    is_more,
     pack_group,
     refuse,
 )
@@ -220,14 +220,17 @@ class Journal:
         at: int,
         placed: Placed,
         failed: Callable[[], None] | None = None,
+        *,
+        again: bool = False,
     ) -> asyncio.Future[None]:
         """Make a frame of `count` entries durable; the future is done when it is, after `placed` was called.
+        `again`: see `Append`.
 
         When it fails `failed` is called, also if the future was cancelled before. Fails with
         StoreUnavailable as the module's text says; what fits in no segment raises ValueError.
         """
         future: asyncio.Future[None] = self._loop.create_future()
-        item = Append(kind, parts, count, at, placed, future, failed)
+        item = Append(kind, parts, count, at, placed, future, failed, again=again)
         octets = item.octets - HEADER_SIZE
         if octets > self.frame_room:
             raise ValueError(f"a frame of {octets} octets fits in no segment of {self.capacity}")
@@ -313,7 +316,7 @@ class Journal:
     def _next_group(self) -> Group | None:
         """The frames to write now; None when none waits. Seals and begins segments as needed."""
         if self.ring.full:
-            refuse(self._pending, MORE, fail_full)
+            refuse(self._pending, is_more, fail_full)
         if not self._pending:
             return None
         segment = self.ring.current
@@ -324,7 +327,7 @@ class Journal:
             self._sealing.now()
         kept = not self.ring.may_begin
         if kept:
-            refuse(self._pending, MORE, fail_full)
+            refuse(self._pending, is_more, fail_full)
             if not self._pending:
                 return None
         return self._pack(self._sealing.begin(self.sequence, kept=kept))

@@ -8,7 +8,7 @@ Requests fail and may be retried; records of events that have happened wait unti
 | HAPPENED: verdicts, parks, reports, notes | written | waits | waits |
 | ACCEPT of the failed group | | refused: a client waits | refused |
 | MORE: accepts, takes, replacements | refused | waits | refused, at once from then on |
-| BEGUN, CARRY, UNKNOWN | written | waits | refused, at once from then on |
+| BEGUN, CARRY, UNKNOWN; a TAKE in the place of a lost one | written | waits | refused, at once from then on |
 
 `trouble` has what follows on failures.
 
@@ -34,7 +34,7 @@ ALL = frozenset(Kind)
 HAPPENED = frozenset((Kind.SETTLE, Kind.PARK, Kind.REPORT, Kind.NOTE))
 """What must not be refused: it waits for as long as nothing can be written."""
 MORE = frozenset((Kind.ACCEPT, Kind.TAKE, Kind.REPLACE))
-"""New work: refused while the ring is full."""
+"""New work: refused while the ring is full (`is_more`)."""
 FULL = "the journal is full until older segments have been evacuated"
 MAX_GROUP = 8 << 20
 """Octets after which a group is written though more frames wait."""
@@ -62,6 +62,7 @@ class Append:
     """A frame on its way into the journal."""
 
     __slots__ = (
+        "again",
         "at",
         "body",
         "count",
@@ -84,8 +85,11 @@ class Append:
         placed: Placed,
         future: asyncio.Future[None],
         failed: Callable[[], None] | None = None,
+        *,
+        again: bool = False,
     ) -> None:
-        """`failed` is called when it is certain that `placed` will not be."""
+        """`failed` is called when it is certain that `placed` will not be. `again`: it takes the place of one
+        that damage has lost, so it is no new work."""
         self.kind = kind
         self.parts = parts
         self.count = count
@@ -93,6 +97,7 @@ class Append:
         self.placed = placed
         self.future = future
         self.failed = failed
+        self.again = again
         octets = HEADER_SIZE
         for part in parts:
             octets += len(part)
@@ -104,13 +109,18 @@ class Append:
         self.sequence: int
 
 
-def refuse(pending: deque[Append], kinds: frozenset[Kind], one: Callable[[Append], None]) -> None:
-    """Fail what waits of these kinds, each by `one`; the others stay in their order.
+def is_more(item: Append) -> bool:
+    """Whether it is new work. A start cannot evacuate before it has taken again what was lost."""
+    return item.kind in MORE and not item.again
+
+
+def refuse(pending: deque[Append], meant: Callable[[Append], bool], one: Callable[[Append], None]) -> None:
+    """Fail what waits and is meant, each by `one`; the others stay in their order.
 
     Raises the first error of a callback, when all have been refused.
     """
-    refused = [item for item in pending if item.kind in kinds]
-    kept = [item for item in pending if item.kind not in kinds]
+    refused = [item for item in pending if meant(item)]
+    kept = [item for item in pending if not meant(item)]
     pending.clear()
     pending.extend(kept)
     if errors := fail_all(refused, one):

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from mqcd.core.ports import Clock
 from mqcd.disk.durable import Disk, describe, let_go
 from mqcd.queue.format.frame import Kind
-from mqcd.queue.wal.pending import ALL, HAPPENED, MORE, Append, Group, fail, refuse
+from mqcd.queue.wal.pending import ALL, HAPPENED, Append, Group, fail, is_more, refuse
 from mqcd.queue.wal.segments import Ring, Segment
 
 log = logging.getLogger(__name__)
@@ -153,14 +153,14 @@ class Trouble:
             if item.kind in self._step.of_group:
                 self._pending.remove(item)
                 self._fail(item)
-        refuse(self._pending, self._step.of_all, self._fail)
+        refuse(self._pending, lambda item: item.kind in self._step.of_all, self._fail)
 
     def _fail(self, item: Append) -> None:
         fail(item, self.text, self._cause)
 
     def _append_note(self) -> None:
         """Make sure that a new segment begins, though all that waits may be refused by a full ring."""
-        if all(frame.kind in MORE for frame in self._pending):
+        if all(map(is_more, self._pending)):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._pending.appendleft(Append(Kind.NOTE, [], 0, self._clock.now(), lambda *_: None, future))
 

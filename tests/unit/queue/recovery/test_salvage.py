@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 
 import pytest
@@ -10,6 +11,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Area, Recipient
 from mqcd.disk.file_window import Window
 from mqcd.queue.format.frame import HEADER_SIZE, Kind
+from mqcd.queue.format.segment_header import HEADER_SIZE as SEGMENT_HEADER
 from mqcd.queue.wal.scan import Frame, Walk
 from mqcd.queue.wal.segments import Segment
 from tests.contract.harness import HOUR, MINUTE
@@ -175,6 +177,35 @@ async def test_loads_of_a_lost_frame_before_the_last_are_reported(rig: Rig) -> N
     last = await again.killed()
     assert _unknown(last) == []
     assert _names(await last.post.claim_all()) == ["later", "quiet", "rests"]
+
+
+@pytest.mark.parametrize(("free", "lost"), [(0, 2), (1, 600)])
+async def test_a_start_takes_again_though_the_ring_is_full(rig: Rig, free: int, lost: int) -> None:
+    """Also where a segment begins for new work, and has no room for all."""
+    for _ in range(lost // 2 + 1):
+        await rig.post.send("a@example.org", "b@example.org")
+    await rig.evacuate()
+    rig.disk.fail("open", "*/events/*", times=None)
+    claimed: list[Recipient] = []
+    while len(claimed) < lost:
+        claimed += await rig.store.claim(lost - len(claimed), rig.clock.now())
+    takes = _current(rig)
+    end = takes.end
+    await rig.post.settle(delivered(), claimed[-1])
+    while rig.shard.ring.free_slots > free:
+        await rig.seal()
+        await rig.shard.journal.append(Kind.NOTE, [], 0, rig.clock.now(), lambda *_: None)
+    again = Rig(rig.root.with_name("full"), rig.clock, memorybudget=0)
+    copy_as_killed(rig.root, again.root)
+    with (again.queue / "journal" / takes.path.name).open("r+b") as file:
+        file.seek(SEGMENT_HEADER)
+        file.write(bytes(end - SEGMENT_HEADER))
+    rig._later.append(await again.open())
+    assert again.shard.ring.free_slots == 0
+    assert len(_unknown(again)) == lost - 1
+    while again.shard.ring.full:
+        await asyncio.sleep(0)
+    assert len(await again.post.claim_all()) == lost + 1
 
 
 async def test_a_reader_goes_by_the_furthest_cursor(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
