@@ -1,7 +1,8 @@
 """Labels of a message: what selections and scheduling know of its header and its session. Pure.
 
 `Envelope.labels` holds them as words `name=value`, one space between. In a value `%`, spaces and what is not
-printable are written %XX of their UTF-8 octets, so that any value is one word.
+printable are written %XX of their UTF-8 octets, so that any value is one word. Strangers choose values:
+one that is longer than `MAX_VALUE` as it is written ends behind a whole character, so that a record has room.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from urllib.parse import quote, unquote
 
 _PLAIN = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+MAX_VALUE = 512
+"""Octets of a value as it is written."""
 TENANT, MESSAGE_ID, LIST_ID, TAG, HOLD = "tenant", "message-id", "list-id", "tag", "hold"
 
 
@@ -18,7 +21,15 @@ def label(name: str, value: str) -> str:
         return ""
     # Nearly all values are words as they stand, and `quote` takes ten times as long.
     plain = value.isascii() and value.isprintable() and " " not in value and "%" not in value
-    return f"{name}={value if plain else quote(value, _PLAIN)}"
+    written = value if plain else quote(value, _PLAIN)
+    return f"{name}={written if len(written) <= MAX_VALUE else _cut(written)}"
+
+
+def _cut(written: str) -> str:
+    start = written[:MAX_VALUE]
+    if "%" in start[-2:]:
+        start = start[: start.rindex("%")]
+    return quote(unquote(start, errors="ignore"), _PLAIN)
 
 
 def value_of(labels: str, name: str) -> str:

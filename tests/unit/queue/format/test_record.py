@@ -13,8 +13,24 @@ from hypothesis import strategies as st
 
 from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError
-from mqcd.core.model import Area, Envelope, Recipient
+from mqcd.core.model import (
+    Action,
+    Amended,
+    Area,
+    Attempt,
+    Batch,
+    Body,
+    Bounced,
+    Deferred,
+    Envelope,
+    Phase,
+    Recipient,
+)
+from mqcd.core.queueing.transition import after
+from mqcd.core.smtp.marks import marks_of
+from mqcd.core.smtp.reply import Reply
 from mqcd.queue.format import record
+from mqcd.submit.esmtp.parameters import DSN_PARAMETERS, parse_mail, parse_rcpt
 from tests.unit.queue.support import addresses, recipient, recipients, texts
 
 
@@ -132,6 +148,53 @@ def test_a_line_that_the_journal_cannot_hold_is_not_sound(changes: dict[str, Any
     with pytest.raises(DecodeError, match="cannot be"):
         record.sound(line)
     assert record.sound_all([GOOD, line[:-1], GOOD]) == [GOOD[:-8].decode(), None, GOOD[:-8].decode()]
+
+
+@pytest.mark.parametrize("mark", [b"\xff", b"%", b"|", b"\xc3\xa9"])
+def test_no_line_of_what_a_door_takes_is_too_long(mark: bytes) -> None:
+    """Each field as long as it can be, of the octets that are the longest in a record."""
+    marks = marks_of(b"".join(b"%s: %s\r\n" % (name, mark * 300) for name in MARKS))
+    address = check_address("|" * 64 + "@[IPv6:fe80::1%" + "|" * 239 + "]")
+    envelope = Envelope(
+        spid=(1 << 64) - 1,
+        sender=address,
+        received=LATEST,
+        body=Body.EIGHT,
+        smtputf8=True,
+        zone="z" * 64,
+        listener="l" * 64,
+        client="ffff:" * 7 + "ffff%" + "i" * 15,
+        user="\U0001f600" * 128,
+        tls="TLSv1.3",
+        dsn=parse_mail(f"RET=FULL ENVID={'|' * 100}", DSN_PARAMETERS).dsn,
+        release=LATEST,
+        priority=-9,
+        labels=marks.labels("\U0001f600" * 128, "h" * 64),
+    )
+    dsn = parse_rcpt(f"NOTIFY=SUCCESS,FAILURE,DELAY ORCPT=rfc822;{'|' * 493}", DSN_PARAMETERS)
+    new = Recipient(
+        envelope=envelope, size=1 << 40, qid=999_999_999, address=address, dsn=dsn, linked=True, warned=True
+    )
+    attempt = Attempt(destination="", phase=Phase.GREETING, remote_host="\\255" * 250, at=LATEST)
+    reply = Reply(code=450, status="4.999.999", text="|" * 1000)
+    lines = [record.encode(new), record.encode(_after(new, Bounced(reply=reply, attempt=attempt)))]
+    amended = _after(new, Deferred(reply=reply, attempt=attempt, due=LATEST))
+    for action, target in ((Action.REDIRECT, "r" * 255 + ":65535"), (Action.REDIRECT, address), REMOVED):
+        batch = Batch(id=f"{len(lines):0100}", action=action, at=LATEST, by="", target=target, report=True)
+        amended = _after(amended, Amended(batch=replace(batch, until=LATEST, reason="|" * 200)))
+        lines.append(record.encode(amended))
+    assert max(map(len, lines)) <= record.MAX_LINE
+
+
+MARKS = (b"Message-ID", b"List-ID", b"X-mqcd-Tag")
+LATEST = (1 << 53) - 1
+REMOVED = Action.REMOVE, ""
+
+
+def _after(given_record: Recipient, verdict: Bounced | Deferred | Amended) -> Recipient:
+    following = after(given_record, verdict)
+    assert following is not None
+    return following
 
 
 @given(recipients)
