@@ -160,9 +160,9 @@ class SpoolContent:
         return data
 
     def close(self) -> None:
-        if self._fd >= 0:
-            self._disk.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            let_go(self._disk, fd, "a content that was read")
 
 
 class Draft:
@@ -222,7 +222,9 @@ class Draft:
 
         def finish() -> None:
             self._disk.datasync(self._fd)
-            self._close()
+            # Gone also if that is an error: the number may soon be another file's.
+            fd, self._fd = self._fd, -1
+            self._disk.close(fd)
             place(self._disk, self._temp, self._paths)
             self._disk.sync_dir(self._temp.parent)
 
@@ -233,14 +235,11 @@ class Draft:
 
         What cannot be removed now has no owner: the next sweep removes it.
         """
-        self._close()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            let_go(self._disk, fd, "a message that was not accepted")
         for path in (self._temp, *self._paths):
             try:
                 self._disk.unlink(path)
             except OSError as error:
                 log.warning("a message that was not accepted leaves a file behind: %s", describe(error))
-
-    def _close(self) -> None:
-        if self._fd >= 0:
-            self._disk.close(self._fd)
-            self._fd = -1

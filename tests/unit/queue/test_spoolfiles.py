@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.core.errors import ContentUnavailable
+from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.disk.durable import Disk
 from mqcd.queue.spool.deleter import PIN_MS
 from mqcd.queue.spool.files import SpoolContent
 from tests.contract.harness import MINUTE
 from tests.contract.mail import BODY, deferred, delivered
 from tests.fakes.clock import turns
+from tests.fakes.disk import FaultyDisk
 from tests.unit.queue.support import Rig
 
 
@@ -164,6 +165,38 @@ async def test_a_thread_reads_only_what_is_not_in_memory(tmp_path: Path, in_memo
     assert await read_through(disk, path) == path.read_bytes()
     assert len(disk.threads) == (not in_memory)
     assert threading.get_ident() not in disk.threads
+
+
+class FailsToClose(FaultyDisk):
+    """A disk that reports a write error when a file of the spool is closed, as network file systems do."""
+
+    def close(self, fd: int) -> None:
+        path = self._path(fd)
+        super().close(fd)
+        if path.match("s??/*"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+
+async def test_a_draft_that_fails_to_close_closes_no_other_file(tmp_path: Path) -> None:
+    rig = await Rig(tmp_path / "q", disk=FailsToClose()).open()
+    with pytest.raises(StoreUnavailable, match="Input/output error"):
+        await rig.post.send("a@example.org", content=b"x" * 20_000)
+    assert rig.disk.count("close", "*/s??/*") == 1
+    assert rig.disk.count("close", "unknown") == 0
+    assert rig.spooled() == []
+    await rig.close()
+
+
+async def test_a_content_that_fails_to_close_closes_no_other_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "s01" / "content"
+    path.parent.mkdir()
+    path.write_bytes(b"x" * 2000)
+    disk = FailsToClose()
+    assert await read_through(disk, path) == b"x" * 2000
+    assert disk.count("close") == 1
+    assert str(path) in caplog.text
 
 
 async def test_a_failed_read_without_wait_is_no_end_of_content(tmp_path: Path) -> None:
