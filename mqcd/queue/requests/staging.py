@@ -16,6 +16,7 @@ From `stage` on the SPID counts as arriving, so that no sweep of the spool takes
 | its frame is durable, memory lacks it (`Unplaced`) | the next start | stays |
 | its frame is durable | `Acceptance.arrive` | is the message's |
 
+Until what `_drop` began has ended nothing is staged again under the SPID: it would be removed with the file.
 What a crash cuts off is removed by the next start's sweep.
 
 Settings read: `inline_max`, and `bufsize` and `hardlinks` of the spool.
@@ -61,6 +62,8 @@ class Staging:
         self._shard = shard
         self._space = space
         self._unfinished: set[asyncio.Task[Any]] = set()
+        self._in_doubt: set[int] = set()
+        """SPIDs of what was dropped, and may still count."""
         journal = shard.options.settings.journal
         self._limit = min(journal.inline_max, journal.most_inline)
         self._frame = shard.journal.largest_frame
@@ -75,8 +78,11 @@ class Staging:
         return None
 
     async def stage(self, submission: Submission) -> Staged:
-        """Take the content in. What its iterator raises passes through; StoreUnavailable for the disk."""
+        """Take the content in. What its iterator raises passes through; StoreUnavailable for the disk, and
+        while it is not certain that an earlier try of it has left nothing."""
         spid = submission.envelope.spid
+        if spid in self._in_doubt:
+            raise StoreUnavailable("it is not certain yet whether this message was recorded; try again later")
         self._shard.entries.arriving.add(spid)
         try:
             return await self._stage(submission)
@@ -170,9 +176,11 @@ class Staging:
         """They were not recorded: nothing of them stays, once that is certain."""
         for each in staged:
             # A frame that failed counts if a kill brings it to light, and must then find its content.
+            self._in_doubt.add(each.submission.envelope.spid)
             self._shard.journal.trouble.when_certain(partial(self._discard, each))
 
     def _discard(self, staged: Staged) -> None:
+        self._in_doubt.discard(staged.submission.envelope.spid)
         self._shard.entries.arriving.discard(staged.submission.envelope.spid)
         if staged.draft is not None:
             staged.draft.discard()

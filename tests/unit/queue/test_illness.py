@@ -139,6 +139,25 @@ async def test_a_refused_large_message_keeps_its_file_while_in_doubt(rig: Rig) -
     assert rig.listed() == []
 
 
+async def test_a_refused_large_message_is_taken_again_once_it_is_certain(rig: Rig) -> None:
+    large = rig.post.submission("a@example.org", content=LARGE)
+    rig.disk.fail("datasync", "*/journal/*")
+    with pytest.raises(StoreUnavailable):
+        await rig.store.enqueue(large)
+    gate = rig.disk.block("datasync", "*/journal/*")
+    again = asyncio.ensure_future(rig.store.enqueue(large))
+    # Until the frame waits, or it was refused; the journal is at its new segment meanwhile.
+    while not (again.done() or rig.shard.journal._pending):
+        await asyncio.to_thread(lambda: None)
+    gate.release()
+    with pytest.raises(StoreUnavailable, match="not certain"):
+        await again
+    await soon(rig, lambda: not rig.shard.journal.trouble.failures)
+    await rig.store.enqueue(large)
+    [claimed] = await rig.post.claim_all()
+    assert await rig.post.read(claimed) == LARGE
+
+
 async def test_a_draft_that_cannot_even_be_removed_is_reported_as_refused(rig: Rig) -> None:
     rig.disk.fail("datasync", "*/s??/*", code=errno.EDQUOT)
     rig.disk.fail("unlink", "*/s??/*", times=None, code=errno.EROFS)
