@@ -29,14 +29,23 @@ async def uncancellable(future: asyncio.Future[Any]) -> None:
             await asyncio.wait([future])
 
 
-async def in_thread(executor: Executor, function: Callable[[*Args], Result], *args: *Args) -> Result:
-    """Call `function` in a thread and return its result; a cancellation takes effect once it has returned."""
+async def in_thread(
+    executor: Executor,
+    function: Callable[[*Args], Result],
+    *args: *Args,
+    unwanted: Callable[[Result], object] | None = None,
+) -> Result:
+    """Call `function` in a thread and return its result; a cancellation takes effect once it has returned.
+    `unwanted` is called with a result that a cancelled caller does not get."""
     work = executor.submit(function, *args)
     try:
         return await asyncio.wrap_future(work)
     except asyncio.CancelledError:
         # A thread that runs is not cancelled with the future that waited for it.
-        await uncancellable(asyncio.wrap_future(work))
+        again = asyncio.wrap_future(work)
+        await uncancellable(again)
+        if unwanted is not None and not again.cancelled() and again.exception() is None:
+            unwanted(again.result())
         raise
 
 

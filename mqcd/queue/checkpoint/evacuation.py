@@ -61,7 +61,7 @@ from mqcd.queue.checkpoint.freezing import Freezing
 from mqcd.queue.disk.reserve import Reserve
 from mqcd.queue.format.keys import RECORD
 from mqcd.queue.helper import jobs
-from mqcd.queue.keys.file import WriteKeys, Written
+from mqcd.queue.keys.file import OpenFile, WriteKeys, Written
 from mqcd.queue.keys.index import MovedKeys
 from mqcd.queue.manifest.state import Edit
 from mqcd.queue.memory.shard_state import Moved, Shard
@@ -180,7 +180,7 @@ class Evacuator:
         file = None
         if written.file is not None:
             opened = (written.file, written.merged, task.records)
-            file = await in_thread(shard.executor, index.open_file, *opened)
+            file = await in_thread(shard.executor, index.open_file, *opened, unwanted=OpenFile.close)
         return MovedKeys(taken, file, tuple(dict.fromkeys((*ended, *written.merged))))
 
     async def _commit(

@@ -376,6 +376,21 @@ async def test_a_key_file_is_closed_when_its_edit_is_not_made(rig: Rig) -> None:
     assert rig.disk.count("open", "*.keys") == rig.disk.count("close", "*.keys") == 1
 
 
+async def test_a_key_file_is_closed_when_a_stop_is_cut_off_as_it_opens(rig: Rig) -> None:
+    key = key_of("user:alice", "a", "sender@example.com", ["a@example.org"], BODY)
+    await rig.store.enqueue(rig.post.submission("a@example.org", key=key))
+    gate = rig.disk.block("open", "*.keys")
+    rig._open = False
+    closing = asyncio.ensure_future(rig.store.close())
+    while not gate.reached.is_set():
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.sleep(0)
+    gate.release()
+    await asyncio.wait([closing])
+    assert rig.disk.count("open", "*.keys") == rig.disk.count("close", "*.keys") == 1
+
+
 def spoil(segment: Segment, entry: JournalEntry) -> None:
     """An octet of a record in the journal goes bad at rest."""
     with segment.path.open("r+b") as file:
