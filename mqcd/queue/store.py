@@ -174,7 +174,7 @@ class ClusterStore:
         |---|---|
         | the reading of a start ends, chores are cancelled | nothing begins another write |
         | journal, MANIFEST, removals, threads, in HUNG_MS | what a thread uses must not be closed |
-        | the helper ends | it holds the lock, too |
+        | scans and the helper end | the helper holds the lock, too |
         | files, then the lock | the next owner must find none of ours written |
 
         What does not end in its time leaves files and lock to the end of the process.
@@ -187,6 +187,7 @@ class ClusterStore:
             chore.cancel()
         ending = asyncio.ensure_future(self._end_writes(shard))
         idle = await within(self._clock, HUNG_MS, asyncio.wait([ending]))
+        await shard.scans.stop()
         await shard.helper.stop()
         if not idle:
             shard.executor.shutdown(wait=False)

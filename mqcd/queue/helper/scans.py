@@ -72,6 +72,7 @@ class Scans:
 
     def __init__(self) -> None:
         self._running: set[Process] = set()
+        self._stopped = False
 
     async def run(
         self, request: Request, pause: Callable[[], Awaitable[None]] = next_turn
@@ -99,6 +100,8 @@ class Scans:
         process = await self._start()
         self._running.add(process)
         try:
+            if self._stopped:
+                raise StoreUnavailable("the queue is not open")
             await process.send(request)
             yield process
         except (asyncio.IncompleteReadError, ConnectionError) as error:
@@ -111,7 +114,8 @@ class Scans:
         return await pipe.start(scanner.__name__, buffer=_BUFFER)
 
     async def stop(self) -> None:
-        """Cut off the scans that are under way."""
+        """Cut off the scans that are under way, and all that come."""
+        self._stopped = True
         while self._running:
             await self._running.pop().kill()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
@@ -162,6 +163,29 @@ async def test_those_under_way_end_with_the_queue(big: Rig) -> None:
     with pytest.raises(StoreUnavailable, match="cut off"):
         async for _ in stream:
             pass
+
+
+async def test_a_store_that_closes_cuts_its_scans_off(big: Rig) -> None:
+    store, big.shard.scans = big.store, Scans()
+    stream = store.scan(Selection())
+    await anext(stream)
+    process = only(big.shard.scans)
+    await big.close()
+    assert process.pid is None
+    assert not pinned(big)
+    with pytest.raises(StoreUnavailable, match="cut off"):
+        async for _ in stream:
+            pass
+
+
+async def test_a_scan_that_begins_as_the_queue_closes_does_not_outlive_it(big: Rig) -> None:
+    scans = Scans()
+    asking = asyncio.ensure_future(anext(scans.run(request_of(big))))
+    await asyncio.sleep(0)
+    await scans.stop()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await asking
+    assert not scans._running
 
 
 async def test_a_queue_that_has_moved_on_is_reported(big: Rig) -> None:
