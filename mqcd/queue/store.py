@@ -149,8 +149,9 @@ class ClusterStore:
     async def close(self) -> None:
         """Seal, export and evacuate what can be, then let go. Claimed recipients stay in the journal.
 
-        What the disk refuses is logged, and left to the next start. An internal error, also one that has
-        ended the checkpointer before, is raised when all has been let go.
+        What the disk refuses is logged, and left to the next start; so is all else once the disk does not
+        answer. An internal error, also one that has ended the checkpointer before, is raised when all has
+        been let go.
         """
         if self._open is None:
             return
@@ -158,37 +159,56 @@ class ClusterStore:
         self._open = None
         parts.admission.closed = True
         parts.shard.helper.hurry()
+        finishing = asyncio.ensure_future(self._finish(parts))
+        try:
+            if not await self._goes_on(parts.shard, finishing):
+                log.error("the journal is left for the next start: the disk does not answer")
+        finally:
+            finishing.cancel()
+            await self._let_go(parts, finishing)
+
+    async def _finish(self, parts: Parts) -> None:
+        """Seal, export and evacuate what can be."""
         try:
             await asyncio.shield(parts.recovery)
             await parts.checkpointer.stop()
             await parts.checkpointer.finish()
         except (OSError, MqcdError) as error:
             log.error("the journal is left for the next start: %s", error)
-        finally:
-            await self._let_go(parts)
 
-    async def _let_go(self, parts: Parts) -> None:
+    async def _goes_on(self, shard: Shard, work: asyncio.Future[None]) -> bool:
+        """Wait for `work` as long as it goes on; returns whether it is done. Its exceptions pass through."""
+        before: tuple[int, int] | None = None
+        while (now := (shard.helper.signs, shard.figures.syncs)) != before:
+            before = now
+            if await within(self._clock, HUNG_MS, work):
+                return True
+        return False
+
+    async def _let_go(self, parts: Parts, finishing: asyncio.Future[None]) -> None:
         """In this order:
 
         | step | before the next, because |
         |---|---|
-        | the reading of a start ends, chores are cancelled | nothing begins another write |
-        | journal, MANIFEST, removals, threads, in HUNG_MS | what a thread uses must not be closed |
+        | the reading of a start and what finishes end, chores are cancelled | nothing begins another write |
+        | journal, MANIFEST, removals, threads | what a thread uses must not be closed |
         | scans and the helper end | the helper holds the lock, too |
         | files, then the lock | the next owner must find none of ours written |
 
-        What does not end in its time leaves files and lock to the end of the process.
+        What does not end in HUNG_MS leaves files and lock to the end of the process; the helper, which has
+        its own, the lock to its own end.
         """
         shard = parts.shard
         parts.recovery.cancel()
-        # Nothing else may have waited for it, and asyncio logs what nobody has asked for.
-        await asyncio.gather(parts.recovery, return_exceptions=True)
         for chore in tuple(shard.chores):
             chore.cancel()
+        # Nothing else may have waited for it, and asyncio logs what nobody has asked for.
+        read = asyncio.gather(parts.recovery, return_exceptions=True)
+        quiet = await within(self._clock, HUNG_MS, asyncio.wait([read, finishing]))
         ending = asyncio.ensure_future(self._end_writes(shard))
-        idle = await within(self._clock, HUNG_MS, asyncio.wait([ending]))
-        await shard.scans.stop()
-        await shard.helper.stop()
+        idle = quiet and await within(self._clock, HUNG_MS, asyncio.wait([ending]))
+        if not await within(self._clock, HUNG_MS, self._end_processes(shard)):
+            log.error("the helper process does not end: the queue stays locked until it does")
         if not idle:
             shard.executor.shutdown(wait=False)
             # A thread may still write: the lock must last until the process ends.
@@ -205,6 +225,10 @@ class ClusterStore:
         let_go(self._disk, shard.lock_fd, "the queue's lock")
         # An internal error goes up only now.
         ending.result()
+
+    async def _end_processes(self, shard: Shard) -> None:
+        await shard.scans.stop()
+        await shard.helper.stop()
 
     async def _end_writes(self, shard: Shard) -> None:
         try:

@@ -54,6 +54,8 @@ class Helper:
         """Why the task under way may not end; "" while it goes on."""
         self.hung = 0
         """Processes that were killed because they gave no sign."""
+        self.signs = 0
+        """How often one has said something: while that rises, a task goes on."""
         self._process: pipe.Child | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._proved = False
@@ -103,6 +105,7 @@ class Helper:
         answer: jobs.Result | jobs.Sign | Exception = jobs.Sign.BUSY
         while isinstance(answer, jobs.Sign):
             answer = await self._in_time(process.receive())
+            self.signs += 1
         self._proved = True
         return answer
 

@@ -19,8 +19,9 @@ from mqcd.queue import store
 from mqcd.queue.helper import pipe
 from mqcd.queue.manifest.state import Edit
 from mqcd.queue.wal.segments import SegmentEvent
-from tests.contract.mail import BODY
+from tests.contract.mail import BODY, delivered
 from tests.fakes.clock import turns
+from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.support import Rig
 
@@ -123,6 +124,51 @@ async def test_a_large_content_on_a_disk_that_hangs_does_not_hold_up_the_stop(
     assert rig.queue / "lock" in rig.disk._paths.values()
     gate.release()
     await asyncio.wait([sending])
+
+
+async def left_to_hang(rig: Rig) -> None:
+    """Close the store on a disk that hangs."""
+    rig._open = False
+    closing = asyncio.ensure_future(rig.store.close())
+    for _ in range(4):
+        await turns(100)
+        await asyncio.to_thread(lambda: None)
+        rig.clock.advance(HUNG_MS)
+    async with asyncio.timeout(30):
+        await closing
+    assert rig.queue / "lock" in rig.disk._paths.values()
+
+
+@pytest.mark.parametrize(("operation", "pattern"), [("unlink", "*.msg"), ("datasync", "*/MANIFEST")])
+async def test_an_evacuation_on_a_disk_that_hangs_does_not_hold_up_the_stop(
+    rig: Rig, caplog: pytest.LogCaptureFixture, operation: str, pattern: str
+) -> None:
+    await rig.post.send("a@example.org", content=BODY * 2000)
+    await rig.post.send("b@example.org")
+    await rig.enrolled()
+    [first] = await rig.store.claim(1, rig.clock.now())
+    gate = rig.disk.block(operation, pattern)
+    await rig.post.settle(delivered(), first)
+    await left_to_hang(rig)
+    assert gate.reached.is_set()
+    assert [each.levelno for each in caplog.records][-2:] == [logging.ERROR, logging.CRITICAL]
+    gate.release()
+    await asyncio.to_thread(lambda: None)
+
+
+async def test_a_start_on_a_disk_that_hangs_does_not_hold_up_the_stop(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    again = Rig(rig.root.with_name("hung"), rig.clock)
+    copy_as_killed(rig.root, again.root)
+    await again.store.open()
+    await again.store.close()
+    again = Rig(again.root, rig.clock)
+    gate = again.disk.block("open", "*.mqc")
+    await again.store.open()
+    await left_to_hang(again)
+    assert gate.reached.is_set()
+    gate.release()
+    await asyncio.to_thread(lambda: None)
 
 
 async def test_after_the_stop_no_descriptor_of_a_segment_is_used(rig: Rig) -> None:
