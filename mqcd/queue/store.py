@@ -319,7 +319,7 @@ class ClusterStore:
 
     async def content(self, recipient: Recipient) -> Content:
         """The message's octets."""
-        return look.content(self._live.shard, self._disk, recipient)
+        return await look.content(self._live.shard, self._disk, recipient)
 
     def scan(self, selection: Selection) -> AsyncGenerator[Recipient, None]:
         """A process of its own reads the files under a pin, as any other reader does."""

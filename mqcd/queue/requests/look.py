@@ -42,7 +42,7 @@ async def scan(shard: Shard, selection: Selection) -> AsyncGenerator[Recipient, 
                 yield recipient
 
 
-def content(shard: Shard, disk: Disk, recipient: Recipient) -> Content:
+async def content(shard: Shard, disk: Disk, recipient: Recipient) -> Content:
     """The octets of a recipient's message, where they are now. Raises ContentUnavailable."""
     if not shard.ready:
         raise StoreUnavailable("the queue is still being read")
@@ -52,7 +52,7 @@ def content(shard: Shard, disk: Disk, recipient: Recipient) -> Content:
         return SegmentContent(disk, shard.executor, segment, *entry.content[1:])
     path = shard.silos.file(filenames.number_of(recipient))
     try:
-        return SpoolContent(disk, shard.executor, path, recipient.size)
+        return await SpoolContent.open(disk, shard.executor, path, recipient.size)
     except OSError as error:
         raise ContentUnavailable(describe(error)) from error
 

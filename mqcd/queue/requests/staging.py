@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, TypeVar
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Origin, Submission
 from mqcd.disk.durable import describe
+from mqcd.disk.waits import in_thread
 from mqcd.queue.disk.space import Space
 from mqcd.queue.format.record import MAX_LINE, most_octets
 from mqcd.queue.memory.shard_state import Shard
@@ -121,7 +122,9 @@ class Staging:
             await shard.editing.reserve(spid, shard.spids.ceiling(shard.time.believed()))
             # A report has happened already: it may use the room that is kept for that.
             room = _any_room if submission.envelope.origin is Origin.REPORT else self._claim_room
-            draft = Draft(shard.disk, shard.executor, shard.silos, spid, links, spool.bufsize, room)
+            parts = shard.disk, shard.executor, shard.silos, spid, links, spool.bufsize, room
+            # In a thread: a disk that hangs must not stop the loop, which small mail needs, too.
+            draft = await in_thread(shard.executor, Draft, *parts, unwanted=Draft.discard)
             await draft.fill(start, rest)
             await draft.commit()
         except BaseException as error:

@@ -128,9 +128,14 @@ class SegmentContent:
 class SpoolContent:
     """Content that lies in a spool file."""
 
+    @classmethod
+    async def open(cls, disk: Disk, executor: Executor, path: Path, size: int) -> SpoolContent:
+        """Make one in a thread: a disk that hangs must not stop the loop. Raises as that does."""
+        return await in_thread(executor, cls, disk, executor, path, size, unwanted=cls.close)
+
     def __init__(self, disk: Disk, executor: Executor, path: Path, size: int) -> None:
-        """`size` is what the records say. Raises OSError, and ContentUnavailable for a file of another
-        length: what is left of a message must not go out as the message."""
+        """`size` is what the records say. Blocks. Raises OSError, and ContentUnavailable for a file of
+        another length: what is left of a message must not go out as the message."""
         self._disk = disk
         self._executor = executor
         self._path = path
@@ -178,7 +183,7 @@ class Draft:
         bufsize: int,
         claim_room: Callable[[int], None],
     ) -> None:
-        """`links` names, one for each recipient; 0 = one name for all.
+        """`links` names, one for each recipient; 0 = one name for all. Blocks, and raises OSError.
 
         `claim_room` is called before each write with its octets; what it raises passes through.
         """

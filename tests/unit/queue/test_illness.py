@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -156,6 +156,40 @@ async def test_a_refused_large_message_is_taken_again_once_it_is_certain(rig: Ri
     await rig.store.enqueue(large)
     [claimed] = await rig.post.claim_all()
     assert await rig.post.read(claimed) == LARGE
+
+
+async def test_a_spool_that_hangs_as_a_file_is_opened_keeps_no_small_mail_waiting(rig: Rig) -> None:
+    await rig.post.send("a@example.org", content=LARGE)
+    [claimed] = await rig.post.claim_all()
+    gate = rig.disk.block("open", "*/s??/*")
+    opening = asyncio.ensure_future(rig.post.read(claimed))
+    sending = asyncio.ensure_future(rig.post.send("large@example.org", content=LARGE))
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    await rig.post.send("small@example.org")
+    assert not any(each.done() for each in (opening, sending))
+    gate.release()
+    assert await opening == LARGE
+    await sending
+
+
+@pytest.mark.parametrize("large", [True, False])
+async def test_a_file_of_the_spool_that_nobody_waits_for_is_closed(rig: Rig, large: bool) -> None:
+    if not large:
+        await rig.post.send("a@example.org", content=LARGE)
+    claimed = await rig.post.claim_all()
+    before = dict(rig.disk._paths)
+    gate = rig.disk.block("open", "*/s??/*")
+    work: Awaitable[object] = (
+        rig.post.send("large@example.org", content=LARGE) if large else rig.post.read(claimed[0])
+    )
+    waits = asyncio.ensure_future(work)
+    assert await asyncio.to_thread(gate.reached.wait, 30)
+    waits.cancel()
+    await asyncio.sleep(0)
+    gate.release()
+    await asyncio.wait([waits])
+    assert rig.disk._paths == before
+    assert len(rig.spooled()) == len(claimed)
 
 
 async def test_a_draft_that_cannot_even_be_removed_is_reported_as_refused(rig: Rig) -> None:
