@@ -1,6 +1,6 @@
 """Edits to the MANIFEST while the queue is open: one at a time, and off the event loop.
 
-Promise: each edit names the newest segment that holds a durable frame, and the sequence up to which all is
+Promise: each edit names the newest segment that has held a durable frame, and the sequence up to which all is
 durable. A segment that is begun is named by an edit of its own, as soon as its first group is durable, but
 not before: what the MANIFEST knows of must be there. So a start misses a journal file that vanishes, or is
 emptied or cut off from outside, also the newest one, which no header of another one names yet.

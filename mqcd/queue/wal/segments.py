@@ -250,8 +250,9 @@ class Segment:
 
     @property
     def empty(self) -> bool:
-        """Whether it never held a durable frame."""
-        return self.end == segment_header.HEADER_SIZE
+        """Whether it never held a durable frame: one of which each frame was lost is not empty."""
+        lost = self.must_reach > self.header.first_sequence
+        return self.end == segment_header.HEADER_SIZE and not lost
 
     def __str__(self) -> str:
         return f"segment {self.number}"
@@ -336,7 +337,7 @@ class Ring:
 
     @property
     def last(self) -> Segment | None:
-        """The newest segment that holds a durable frame."""
+        """The newest segment that is not empty."""
         for segment in reversed(self.segments.values()):
             if not segment.empty:
                 return segment

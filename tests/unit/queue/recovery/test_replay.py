@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,9 @@ from mqcd.core.model import Area
 from mqcd.queue.admin.findings import Kind as Trouble
 from mqcd.queue.format import record
 from mqcd.queue.format.frame import ALIVE, BEGUN, IN_SPOOL, Entry, Kind, Mark, pack_entry
+from mqcd.queue.format.segment_header import HEADER_SIZE, file_name, pack
 from mqcd.queue.manifest.state import Edit
+from mqcd.queue.wal.segments import Segment
 from tests.contract.mail import delivered
 from tests.fakes.disk import Gate
 from tests.fakes.killed import copy_as_killed
@@ -119,6 +121,63 @@ async def test_a_start_that_is_killed_does_not_make_damage_at_the_end_forgotten(
         assert ([each.kind for each in found.problems], found.quarantined) == ([Trouble.FRAME], 1)
         # What has been reported is not reported once more.
         assert not (await last.killed()).observer.of(Verb.OUTCOME_UNKNOWN)
+
+
+async def _without_frames_of_the_newest(rig: Rig) -> tuple[Segment, Callable[[Path], None]]:
+    """The newer one of two segments, and what makes all of its frames octets that do not check."""
+    await _two_segments(rig)
+    await rig.enrolled()
+    segment = rig.shard.ring.current
+    assert segment is not None
+    end = segment.end
+
+    def harm(root: Path) -> None:
+        path = root / "queue" / "journal" / segment.path.name
+        data = path.read_bytes()
+        path.write_bytes(data[:HEADER_SIZE].ljust(end, b"?") + data[end:])
+
+    return segment, harm
+
+
+def _found_in(rig: Rig) -> tuple[list[str], list[tuple[str, int]]]:
+    """Files of the journal in which fsck finds damage, and the finds in quarantine with their octets."""
+    damaged = [each.path.name for each in look(rig).problems if each.kind is Trouble.FRAME]
+    return damaged, [(each.name, each.stat().st_size) for each in (rig.queue / "quarantine").iterdir()]
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["mail", "a header alone before"])
+async def test_a_segment_without_a_frame_that_checks_outlives_a_start_that_is_killed(
+    rig: Rig, torn: bool
+) -> None:
+    segment, harm = await _without_frames_of_the_newest(rig)
+    found = [segment.path.name], [(f"segment-{segment.number}-4096+1.bad", segment.end - HEADER_SIZE)]
+    async with AsyncExitStack() as stack:
+        last, _ = await stack.enter_async_context(starting(rig, harm))
+        if torn:
+            # The first group of that start's own segment came to the disk in part.
+            journal = last.shard.journal
+            header = journal._sealing.begin(journal.sequence, kept=False).header
+            (last.queue / "journal" / file_name(header.number)).write_bytes(pack(header))
+            last, _ = await stack.enter_async_context(starting(last))
+        await last.post.send("new@example.org")
+        last = await last.killed()
+        unknown = [each.recipient for each in last.observer.of(Verb.OUTCOME_UNKNOWN)]
+        assert [each.address for each in unknown if each] == ["first@example.org"]
+        assert _found_in(last) == found
+
+
+async def test_a_segment_without_a_frame_that_checks_is_damage_until_it_is_evacuated(rig: Rig) -> None:
+    segment, harm = await _without_frames_of_the_newest(rig)
+    found = [segment.path.name], [(f"segment-{segment.number}-4096+1.bad", segment.end - HEADER_SIZE)]
+    async with starting(rig, harm) as (again, gate):
+        gate.release()
+        await again.store.recovered()
+        assert len(again.observer.of(Verb.OUTCOME_UNKNOWN)) == 1
+        last = await again.killed()
+        assert _found_in(last) == found
+        assert not last.observer.of(Verb.OUTCOME_UNKNOWN)
+        await last.evacuate()
+        assert _found_in(last) == ([], found[1])
 
 
 async def test_a_draft_of_this_run_is_not_swept_as_one_of_the_last(rig: Rig) -> None:
