@@ -1,12 +1,14 @@
 """All of the crash matrix, and the table of what it covered.
 
-    python -m tests.crash.full [--seed N] [--minutes M] [--jobs N] [--docs]
+    python -m tests.crash.full [--seed N] [--minutes M] [--jobs N] [--docs] [--keep FILE]
 
 First each sync's mutant; then each prefix of each story and of the lives after a SIGKILL and after power
 cuts, with the four baselines and every single deviation, however long that takes (two hours of a
 processor); then, for M minutes, pairs of deviations by chance; at last a hundred aborts of a real ext4, where
 one can be mounted. Ends, or from then on is ended by Ctrl-C, with the table and, if anything was wrong, with
-what and how it comes again; `--docs` puts the table of a whole run into docs/internals.md.
+what and how it comes again; `--docs` puts the table of a whole run into docs/internals.md. With `--keep` the
+single deviations are kept in a file piece by piece, and the next run of the same sources and seed does
+the rest of them: so the whole may take several runs.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import hashlib
 import logging
 import multiprocessing
 import os
+import pickle
 import random
 import re
 import signal
@@ -28,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import IO
 
 from rich.progress import Progress
 
@@ -49,7 +54,8 @@ from tests.crash.sites import sites
 
 Wrong = tuple[str, Violation]
 """Where, and what."""
-DOCS = Path(__file__).parents[2] / "docs" / "internals.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "internals.md"
 BEGIN, END = "<!-- crash matrix -->\n", "<!-- end of crash matrix -->\n"
 _STEP = 48
 """Prefixes in one piece of work: what came of their images is kept that long."""
@@ -119,7 +125,54 @@ async def _try(piece: _Piece) -> tuple[Tally, set[bytes]]:
     return tally, recoveries.keys
 
 
-def _work(piece: _Piece) -> tuple[_Piece, Tally, set[bytes]]:
+_Done = tuple[_Piece, Tally, set[bytes]]
+
+
+class _Kept:
+    """What earlier runs of the same sources and seed have done of the single deviations."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file: IO[bytes] | None = None
+        self.done: list[_Done] = []
+        if path is None:
+            return
+        self._file = path.open("a+b")
+        self._file.seek(0)
+        whole = 0
+        try:
+            if pickle.load(self._file) == _sources():
+                whole = self._file.tell()
+                while True:
+                    self.done.append(pickle.load(self._file))
+                    whole = self._file.tell()
+        except (EOFError, pickle.UnpicklingError):
+            # The end of the file, or of what a run wrote that was killed.
+            pass
+        self._file.truncate(whole)
+        if not whole:
+            self._write(_sources())
+
+    def add(self, done: _Done) -> None:
+        """Keep this piece."""
+        if not done[0].round:
+            self._write(done)
+
+    def _write(self, what: object) -> None:
+        if self._file is not None:
+            pickle.dump(what, self._file)
+            self._file.flush()
+
+
+def _sources() -> str:
+    """What a result depends on: seed, the length of each story, and all modules of ours that are in use."""
+    digest = hashlib.blake2b(f"{_seed} {[(each.name, len(each.trace.ops)) for each in _everything]}".encode())
+    for name, module in sorted(sys.modules.items()):
+        if name.partition(".")[0] in ("__main__", "mqcd", "tests") and module.__file__:
+            digest.update(f"{name} ".encode() + Path(module.__file__).read_bytes())
+    return digest.hexdigest()
+
+
+def _work(piece: _Piece) -> _Done:
     logging.disable(logging.CRITICAL)
     tally, keys = asyncio.run(_try(piece))
     return piece, tally, keys
@@ -205,18 +258,33 @@ def put_into_docs(text: str) -> None:
 
 
 def _cover(
-    seconds: float, jobs: int, rows: dict[str, _Row], progress: Progress
+    seconds: float, jobs: int, rows: dict[str, _Row], progress: Progress, kept: _Kept
 ) -> tuple[list[tuple[str, Violation]], bool]:
     """All single deviations, then pairs for some time; fills the rows and returns what was wrong, and whether
     all was tried."""
     violations: list[tuple[str, Violation]] = []
     singles = _round(0)
     bars = progress.add_task("single deviations", total=len(singles)), progress.add_task("pairs", total=None)
+
+    def count_in(done: _Done) -> None:
+        piece, tally, keys = done
+        told = _everything[piece.told]
+        rows[told.story].add(tally, keys)
+        violations.extend((told.name, each) for each in tally.violations)
+        crashes = sum(row.points for row in rows.values())
+        what = "pairs" if piece.round else "single deviations"
+        label = f"{what}: {crashes:,} crashes, {len(violations)} wrong"
+        progress.update(bars[piece.round > 0], advance=1, description=label)
+
+    for done in kept.done:
+        count_in(done)
+    earlier = {piece for piece, _, _ in kept.done}
+    left = [piece for piece in singles if piece not in earlier]
     # The pool takes from its source as fast as it can; ours has no end.
     pace, over = threading.Semaphore(3 * jobs), threading.Event()
 
     def paced() -> Iterator[_Piece]:
-        for piece in _pieces(singles, seconds):
+        for piece in _pieces(left, seconds):
             pace.acquire()
             if over.is_set():
                 return
@@ -227,15 +295,10 @@ def _cover(
     gc.freeze()
     with multiprocessing.get_context("fork").Pool(jobs, _undisturbed) as pool:
         try:
-            for piece, tally, keys in pool.imap_unordered(_work, paced()):
+            for done in pool.imap_unordered(_work, paced()):
                 pace.release()
-                told = _everything[piece.told]
-                rows[told.story].add(tally, keys)
-                violations += [(told.name, each) for each in tally.violations]
-                done = sum(row.points for row in rows.values())
-                what = "pairs" if piece.round else "single deviations"
-                label = f"{what}: {done:,} crashes, {len(violations)} wrong"
-                progress.update(bars[piece.round > 0], advance=1, description=label)
+                kept.add(done)
+                count_in(done)
         except KeyboardInterrupt:
             # The pool waits for whoever gives it work.
             over.set()
@@ -267,6 +330,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=15, help="for pairs of deviations, at the end")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--docs", action="store_true", help="put the table into docs/internals.md")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="go on where an earlier run has ended")
     return parser.parse_args()
 
 
@@ -284,7 +348,7 @@ def main() -> int:
     with Progress() as progress:
         bar = progress.add_task("mutants", total=len(sites()))
         mutants = asyncio.run(_mutants(_everything, lambda: progress.advance(bar)))
-        violations, whole = _cover(chosen.minutes * 60, chosen.jobs, rows, progress)
+        violations, whole = _cover(chosen.minutes * 60, chosen.jobs, rows, progress, _Kept(chosen.keep))
     text = table(rows, mutants)
     print(text)
     if chosen.docs and whole:
