@@ -189,7 +189,7 @@ def _relay(connection: socket.socket, source: int, target: int) -> None:
     import socket
 
     connection.setblocking(False)
-    waiting, said, ended = b"", b"", False
+    waiting, asked, said, ended = b"", b"", b"", False
     # Unlike epoll, poll takes regular files.
     with selectors.PollSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
@@ -199,6 +199,7 @@ def _relay(connection: socket.socket, source: int, target: int) -> None:
                 if key.fileobj is not connection:
                     selector.unregister(source)
                     if waiting := os.read(source, _AT_ONCE):
+                        asked = (asked + waiting)[-_LINE:]
                         selector.modify(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
                     else:
                         connection.shutdown(socket.SHUT_WR)
@@ -207,7 +208,7 @@ def _relay(connection: socket.socket, source: int, target: int) -> None:
                 if events & selectors.EVENT_READ:
                     octets = connection.recv(_AT_ONCE)
                     if not octets:
-                        _check_end(said, ended=ended)
+                        _check_end(asked, said, ended=ended)
                         return
                     said = (said + octets)[-_LINE:]
                     while octets:
@@ -219,11 +220,12 @@ def _relay(connection: socket.socket, source: int, target: int) -> None:
                         selector.register(source, selectors.EVENT_READ)
 
 
-def _check_end(said: bytes, *, ended: bool) -> None:
-    """The server, which has said this last, has closed: by QUIT, or as the input has `ended` without one and
-    no content waits for its reply. Else raises OSError."""
-    last = said.rstrip().rpartition(b"\n")[2][:3]
-    if last != b"221" and (not ended or last in (b"", b"354", b"421")):
+def _check_end(asked: bytes, said: bytes, *, ended: bool) -> None:
+    """The server, asked and saying this last, has closed: by QUIT, or as the input has `ended` without one
+    and no DATA waits for its reply. Else raises OSError: a content may be lost. BDAT is not looked for."""
+    last_reply = said.rstrip().rpartition(b"\n")[2][:3]
+    quits = asked.rpartition(b"\n")[0].rpartition(b"\n")[2].strip().upper() == b"QUIT"
+    if last_reply != b"221" and (quits or not ended or last_reply in (b"", b"354", b"421")):
         raise ConnectionError("the server went away")
 
 

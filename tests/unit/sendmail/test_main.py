@@ -293,6 +293,14 @@ def test_an_input_that_ends_with_a_content_needs_its_answer(
         assert speak(tmp_path, monkeypatch, "DATA\r\nhello\r\n.\r\n", tmp_path / "replies") == code
 
 
+@pytest.mark.parametrize("quits", ["QUIT", "quit "])
+def test_a_quit_at_the_end_of_the_input_needs_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quits: str
+) -> None:
+    with server(tmp_path, {quits: ""}):
+        assert speak(tmp_path, monkeypatch, f"NOOP\r\n{quits}\r\n", tmp_path / "replies") == 75
+
+
 def test_little_is_loaded() -> None:
     """What costs time at each message of cron: no click, no lxml, no asyncio."""
     script = "import sys, mqcd.__main__; print(*sys.modules)"
