@@ -304,16 +304,19 @@ class Server:
         Before `open` the parts keep the settings and open with them; in a stop nothing is applied. No step
         waits, so that no mail passes between two of them.
         """
-        old, changes = self.settings, compare(self.settings, settings)
+        old, wanted = self.settings, compare(self.settings, settings)
         if self._ready.phase is Phase.STOPPING:
-            waits = (*changes.applied, *changes.needs_restart)
+            waits = (*wanted.applied, *wanted.needs_restart)
             return Changes(settings=self.settings, applied=(), needs_restart=waits)
+        # First: what a door refuses, the other parts do not go by either.
+        changes = refuse(old, wanted, self.doors.reload(wanted.settings))
         self.settings = changes.settings
+        pairs = zip(changes.settings.submit.listeners, wanted.settings.submit.listeners, strict=True)
+        taken = {listener.name for listener, new in pairs if listener.ssl == new.ssl}
         steps: Sequence[Callable[[], None]] = (
             # First: what the others log goes by it.
             lambda: self._log.reload(self.settings.ops.log),
-            # Before the doors, which read <ssl> again.
-            lambda: self.tls.use(tls or {}),
+            lambda: self.tls.use({name: each for name, each in (tls or {}).items() if name in taken}),
             lambda: self._ports.reload(self.settings),
             lambda: self._observers.audit.reload(self.settings.deliver, self.settings.report),
             lambda: self._reports.reload(report_of(self.settings)),
@@ -322,9 +325,6 @@ class Server:
         )
         for step in steps:
             step()
-        # Last: what the doors let in, all the others are ready for.
-        changes = refuse(old, changes, self.doors.reload(self.settings))
-        self.settings = changes.settings
         return changes
 
     def _advised(self, advice: Advice) -> None:

@@ -230,9 +230,9 @@ class Door:
         await self._rulemaking.stop()
 
     def reload(self, server: ServerSettings, ssl: ListenerSslSettings | None = None) -> None:
-        """Apply a new <server> block at once, and a new <ssl> (None = the old one), whose certificates `tls`
-        uses already; host names are looked up meanwhile. Where a filter, a list or the users cannot be had,
-        that is logged, and both old blocks stay.
+        """Apply a new <server> block at once, and a new <ssl> (None = the old one), for whose certificates
+        the caller sees to `tls`; host names are looked up meanwhile. Where a filter, a list or the users
+        cannot be had, that is logged, and both old blocks stay.
         """
         self._rulemaking.reload(server, ssl or self.settings.ssl)
         current = self._rulemaking.current

@@ -109,7 +109,7 @@ def _made_from(found: type[Any], name: str, options: Sequence[str]) -> Any:
         raise BadFilter(f"{name} cannot be made from its options: {_shown(error)}") from error
     # Of a class of its own choice: it may have wrapped another handler.
     if isinstance(made, type) or all(getattr(made, each, None) is None for each in _HOOKS):
-        raise BadFilter(f"{name}: from_options returned {made!r}, no instance with a hook")
+        raise BadFilter(f"{name}: from_options returned {type(made).__name__}, no handler with a hook")
     return made
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from mqcd.core.events import Verb
 from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.eventlog.retention import Retention
 from mqcd.submit.policy.local import listener_of
+from tests.fakes.certificates import Authority
 from tests.unit.daemon.support import running, settings_of, write_conf
 
 
@@ -79,6 +81,23 @@ async def test_operators_are_answered_under_known_names_alone(tmp_path: Path) ->
         conf = write_conf(tmp_path, sink=str(house.sink.port), ops_more="<hosts>evil.example</hosts>")
         assert house.server.reload(settings_of(conf)).applied == ("ops/hosts",)
         assert await status(house.server.ops_port, "evil.example") == 200
+
+
+async def test_other_parts_do_not_go_by_what_a_door_refuses(tmp_path: Path) -> None:
+    names, certificate = tmp_path / "names", Authority(tmp_path).sign("mx", "DNS:other.example")
+    async with running(tmp_path) as house:
+        server, old = house.server, house.server.settings
+        [first] = old.submit.listeners
+        block = replace(first.server, announcehost="other.example", blacklist=names)
+        ssl = replace(first.ssl, certfile=(certificate,), keyfile=(certificate,))
+        submit = replace(old.submit, listeners=(replace(first, server=block, ssl=ssl),))
+        new, loaded = replace(old, submit=submit), server.tls.load(submit)
+        for code, is_taken in ((421, False), (200, True)):
+            server.reload(new, loaded)
+            assert await status(server.ops_port, "other.example") == code
+            # What is in use is not loaded again.
+            assert (server.tls.load(submit)[first.name] is loaded[first.name]) == is_taken
+            names.touch()
 
 
 async def status(port: int, host: str) -> int:
