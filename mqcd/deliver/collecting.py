@@ -179,7 +179,7 @@ class Collecting:
         kept = KeptBack()
         for each in found:
             try:
-                if (amended := self._reaching.acted(each)) is not None:
+                if (amended := self._reaching.take_amendment(each)) is not None:
                     kept.settlements.append(Settlement(recipient=each, verdict=amended))
                 # A client may have wanted it to be sent later (RFC 4865).
                 elif self._terms.rests or each.key in seen or each.envelope.release > now:

@@ -175,7 +175,7 @@ class Placing:
 
     def _is_amended(self, recipient: Recipient, kept: KeptBack) -> bool:
         """Whether batches make something else of a recipient: then that is in `kept`."""
-        amended = self._reaching.acted(recipient) if self._reaching.awaited else None
+        amended = self._reaching.take_amendment(recipient) if self._reaching.awaited else None
         if amended is not None:
             kept.settlements.append(Settlement(recipient=recipient, verdict=amended))
         return amended is not None

@@ -1,13 +1,14 @@
 """What operators' batches make of mail that is in flight as they run. Pure.
 
-Guarantees: a batch reaches mail in flight that is not delivered first, and comes to the same as on mail at
-rest: what waits for its turn is not tried, and what an attempt leaves in the queue is not tried again. A
+Guarantees: a batch reaches mail in flight that is not delivered first, and has the same effect as on queued
+mail: what waits for its turn is not tried, and what an attempt leaves in the queue is not tried again. A
 retry reaches none: what it wants is being done.
 
 `act` notes which recipients a batch is to reach. A part that is about to try a claimed recipient calls
-`acted` first, and settles by what it gives instead. When, of a recipient that is in flight as a batch runs:
+`take_amendment` first, and settles by what it gives instead. When, of a recipient that is in flight as a
+batch runs:
 
-| where it is | meets `acted` |
+| where it is | `take_amendment` is called |
 |---|---|
 | in a lane, or aside for its sender's tokens | at once: `Deliverer.act` has it placed anew |
 | its route is being looked up | once that is known: `Placing._route` |
@@ -16,21 +17,21 @@ retry reaches none: what it wants is being done.
 | collected by its user (ATRN) | before each message: `Collecting._fresh` |
 | given back or parked | once it is claimed again |
 
-Batches come before rules: `Placing._place` asks no rule where `acted` gives a verdict. What lasts here:
+Batches come before rules: `Placing._place` asks no rule where `take_amendment` gives a verdict. What lasts
+here:
 
 | | enters by | leaves by |
 |---|---|---|
-| `awaited`: a recipient, with ids of batches | `act` | `acted`; `_forget`, with its last id |
-| `_batches`: one of these | `act` | `act`, if no recipient awaits it; `_forget` |
-| `_batches`: a release or an undo, which takes | `act`, if a recipient | `act`, if no recipient awaits any; |
-| back what came before it | awaits any | `_forget` |
+| `awaited`: a recipient, with ids of batches | `act` | `take_amendment`; `_forget`, with its last id |
+| `_batches`: one of these | `act` | `_drop_unawaited`; `_forget` |
+| `_batches`: a release or an undo: takes back | `act`, if a recipient awaits any | the same |
 
 `_batches` has them in the order in which they ran. Those are forgotten that ran KEPT_MS ago, and those of a
 rule that has ended: a new rule's batch on what waits has the rule's id (`StandingRule.batch`). While the rule
 stands its batch is not `pending`: the rule stands in the other process, too.
 
-Example: `acted` of a recipient that three of these batches are to reach, one after the other. `made` is what
-they come to so far, and makes each state of the record from the one that was claimed:
+Example: `take_amendment` of a recipient that three of these batches are to reach, one after the other. `made`
+is what they come to so far, and makes each state of the record from the one that was claimed:
 
 | `_batches` | to reach it | then it is | `made` |
 |---|---|---|---|
@@ -48,7 +49,7 @@ before `pending` was noted without it: the batches up to that one are past, and 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mqcd.core.model import Action, Amended, Batch, Recipient
 from mqcd.core.ports import Clock
@@ -67,6 +68,15 @@ Pending = tuple[Batch, Selection, Sequence[Key]]
 it has not reached yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A batch that has run."""
+
+    batch: Batch
+    selection: Selection | None
+    """Of one that takes back; None = of another, whose recipients are in `awaited`."""
+
+
 class Reaching:
     """One per deliverer. Times are wall time, ms."""
 
@@ -74,43 +84,50 @@ class Reaching:
         self._clock = clock
         self.awaited: dict[Key, frozenset[str]] = {}
         """By recipient in flight, the ids of the batches that are to reach it. Others only read it."""
-        self._batches: dict[str, tuple[Batch, Selection]] = {}
-        """By id. With the selection of what takes back; the others have their recipients in `awaited`."""
+        self._batches: dict[str, _Ran] = {}
+        """By id, in the order in which they ran."""
         self._rules: Set[str] = frozenset()
         """The ids of the rules that stand."""
 
     def act(self, keys: Collection[Key], batch: Batch, selection: Selection) -> None:
         """A batch that has run on a selection is to reach these recipients of it, which were in flight."""
         oldest = self._clock.now() - KEPT_MS
-        self._forget({name for name, (each, _) in self._batches.items() if each.at <= oldest})
+        self._forget({name for name, ran in self._batches.items() if ran.batch.at <= oldest})
         awaited, alone = self.awaited, frozenset({batch.id})
         awaited.update({key: awaited[key] | alone if key in awaited else alone for key in keys})
-        self._batches[batch.id] = batch, selection if batch.action in _TAKES_BACK else Selection()
-        named = {name for names in awaited.values() for name in names}
+        self._batches[batch.id] = _Ran(batch, selection if batch.action in _TAKES_BACK else None)
+        self._drop_unawaited()
+
+    def _drop_unawaited(self) -> None:
+        """Drop the batches that no recipient awaits; of what takes back, only if none awaits any batch."""
+        named = {name for names in self.awaited.values() for name in names}
         self._batches = {
-            name: each
-            for name, each in self._batches.items()
-            if name in named or (named and each[0].action in _TAKES_BACK)
+            name: ran
+            for name, ran in self._batches.items()
+            if name in named or (named and ran.selection is not None)
         }
 
-    def acted(self, recipient: Recipient) -> Amended | None:
-        """What the batches that have not reached a recipient yet make of it, as of mail at rest; once."""
-        awaited = self.awaited.pop(recipient.key, None)
+    def take_amendment(self, recipient: Recipient) -> Amended | None:
+        """What the batches that have not reached a recipient yet make of it, as of queued mail; once."""
+        awaited = self.awaited.get(recipient.key)
         if awaited is None:
             return None
         now = self._clock.now()
         state, made = recipient, tuple[Batch, ...]()
-        for batch, selection in self._not_past(recipient, awaited):
+        for ran in self._not_past(recipient, awaited):
+            batch = ran.batch
             if _is_over(batch, now) or not applies(state, batch):
                 continue
             if batch.id in awaited:
                 made = *made, _begun(batch, now)
-            elif batch.action in _TAKES_BACK and selection.matches(state):
+            elif ran.selection is not None and ran.selection.matches(state):
                 made = _left(made, batch)
             state = amended_by(recipient, made)
+        # Not before: an exception above must not lose the batches.
+        del self.awaited[recipient.key]
         return Amended(batch=made[-1], earlier=made[:-1]) if made else None
 
-    def _not_past(self, recipient: Recipient, awaited: Set[str]) -> Sequence[tuple[Batch, Selection]]:
+    def _not_past(self, recipient: Recipient, awaited: Set[str]) -> Sequence[_Ran]:
         """The batches behind the one that changed the record last, if that is among the awaited ones: it was
         recorded before a restart, and so were those before it. Else all."""
         last = batch_of(recipient).removeprefix(SPENT)
@@ -127,9 +144,9 @@ class Reaching:
         if not keys:
             return []
         return [
-            (batch, selection, keys.get(name, []))
-            for name, (batch, selection) in self._batches.items()
-            if name in keys or batch.action in _TAKES_BACK
+            (ran.batch, ran.selection or Selection(), keys.get(name, []))
+            for name, ran in self._batches.items()
+            if name in keys or ran.selection is not None
         ]
 
     def bind_rules(self, rules: Set[str]) -> None:
@@ -141,7 +158,7 @@ class Reaching:
     def _forget(self, names: Set[str]) -> None:
         """No recipient waits for these batches any more."""
         if self._batches.keys() & names:
-            self._batches = {name: each for name, each in self._batches.items() if name not in names}
+            self._batches = {name: ran for name, ran in self._batches.items() if name not in names}
             self.awaited = {key: left for key, each in self.awaited.items() if (left := each - names)}
 
 

@@ -184,7 +184,7 @@ async def test_what_has_not_followed_goes_on_elsewhere() -> None:
         before.act([sent[2].key], batch, Selection())
         for pending in before.pending():
             after.act(pending[2], pending[0], pending[1])
-        assert [after.acted(each) is not None for each in sent] == [True, False, False]
+        assert [after.take_amendment(each) is not None for each in sent] == [True, False, False]
         assert after.pending() == []
 
 
@@ -196,7 +196,7 @@ async def test_what_was_recorded_before_a_restart_does_not_follow_again(recorded
         batches = [act(Action.REDIRECT, id=f"redirect-{n}", target=f"{n}.example:25") for n in range(2)]
         for batch in batches:
             reaching.act([sent.key], batch, Selection())
-        made = reaching.acted(amended_by(sent, batches[:recorded]))
+        made = reaching.take_amendment(amended_by(sent, batches[:recorded]))
         assert (0 if made is None else len(made.earlier) + 1) == left
 
 
@@ -213,5 +213,18 @@ async def test_what_was_taken_back_does_not_follow(recorded: bool) -> None:
         reaching.act([other.key], act(Action.REMOVE), Selection())
         reaching.act([sent.key], act(Action.HOLD, id="hold-5"), Selection())
         reaching.act([], act(Action.UNDO, target="hold-5"), Selection(area=Area.HELD))
-        made = reaching.acted(amended_by(sent, [redirect][:recorded]))
+        made = reaching.take_amendment(amended_by(sent, [redirect][:recorded]))
         assert made == (None if recorded else Amended(batch=redirect))
+
+
+async def test_a_fault_does_not_lose_what_is_to_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Kit() as kit:
+        [sent] = await kit.submit("a@example.com")
+        reaching = Reaching(kit.clock)
+        reaching.act([sent.key], act(Action.HOLD), Selection())
+        with monkeypatch.context() as patch:
+            patch.setattr("mqcd.deliver.reaching.amended_by", lambda *_: 1 // 0)
+            with pytest.raises(ZeroDivisionError):
+                reaching.take_amendment(sent)
+        assert reaching.take_amendment(sent) == Amended(batch=act(Action.HOLD))
+        assert not reaching.awaited

@@ -210,10 +210,10 @@ async def test_what_has_not_followed_a_batch_outlives_a_kill(rig: Rig) -> None:
     reaching, rig.batches = Reaching(rig.clock), rig.made()
     rig.follows(reaching)
     await rig.batches.following.recall()
-    amended = reaching.acted(busy)
+    amended = reaching.take_amendment(busy)
     assert amended is not None
     assert (amended.batch.id, amended.batch.reason) == (rig.events[0]["batch"], "why")
-    assert reaching.acted(busy) is None
+    assert reaching.take_amendment(busy) is None
 
 
 async def test_what_has_followed_is_noted_after_a_while(rig: Rig) -> None:
@@ -224,7 +224,7 @@ async def test_what_has_followed_is_noted_after_a_while(rig: Rig) -> None:
     await rig.done(lambda: bool(rig.events))
     file = rig.path / "following" / "0.json"
     assert format_spid(busy.spid) in file.read_text()
-    reaching.acted(busy)
+    reaching.take_amendment(busy)
     tending = asyncio.ensure_future(rig.batches.tend())
     while format_spid(busy.spid) in file.read_text():
         await asyncio.sleep(0)
