@@ -10,10 +10,10 @@ first, since remarks name it.
 | an element | looked at by | holds |
 |---|---|---|
 | of a block | `_children` | attributes of the block, elements of its entries |
-| of rows, of a list, of either | `_holder` | values, as text or attributes; items of the list |
+| holding row values, a list, or either | `_holder` | values, as text or attributes; items of the list |
 | of another part | `_free` | text alone |
-| that the schema does not have there | `_foreign` | an error, unless `pending` names it |
-| inside one that `pending` names | `_look_inside` | what restricts, which is an error |
+| that the schema does not have there | `_foreign` | an error, or `_note_pending`, if `pending` names it |
+| inside one that `pending` names | `_look_inside` | elements and attributes; an error if it restricts |
 
 A path `at` has list indexes (`mta/deliver/relays/relay[2]@name`): lines and remarks go by it. Schema and
 tables have none: `bare` takes them off.
@@ -118,7 +118,7 @@ class Reader:
         return values if block.fills is None else block.fills(**values)
 
     def _many(self, many: Many, node: Node | None, at: str) -> tuple[Any, ...]:
-        """The blocks of a list. Left out or empty: the default; `-`: none."""
+        """The blocks of a list. `-`: none. Left out or empty: as many as by default, made of defaults."""
         listed = [] if node is None else [each for each in node.children if each.name == many.item.name]
         items: list[Node | None] = [*listed]
         if not items and (node is None or node.text != NONE):
@@ -164,9 +164,9 @@ class Reader:
             return self._default(row, at)
         if _has_paths(value) and self._has_unknown_token(text, at):
             return value
-        if value != self._default(row, at):
+        if value != self._default(row, at) and pending.is_known(bare(at)):
             # A few rows are read so that they can be shown, and are pending all the same.
-            self._is_pending(_text_node(row.name, self.line_of(at), text), at)
+            self._note_pending(_text_node(row.name, self.line_of(at), text), at)
         return value
 
     def _has_unknown_token(self, text: str, at: str) -> bool:
@@ -246,46 +246,49 @@ class Reader:
         for name, text in node.attributes.items():
             here = join(at, f"@{name}")
             self.lines[here] = node.line
-            if f"@{name}" not in known and not self._is_pending(_text_node(name, node.line, text), here):
+            if f"@{name}" in known:
+                continue
+            if pending.is_known(bare(here)):
+                self._note_pending(_text_node(name, node.line, text), here)
+            else:
                 self.error(here, "unknown attribute" + _suggest(f"@{name}", known, bare(at)))
 
     def _foreign(self, node: Node, around: str, names: Collection[str]) -> None:
         """An element that the schema does not have here; `names` are those that it has."""
         at = join(around, node.name)
         self.lines.setdefault(at, node.line)
-        if not self._is_pending(node, at):
+        if pending.is_known(bare(at)):
+            self._note_pending(node, at)
+        else:
             self.error(at, "unknown element" + _suggest(node.name, names, bare(around)))
 
     # ------------------------------------------------------------ what has no effect yet
 
-    def _is_pending(self, node: Node, at: str) -> bool:
-        """Whether the tables of `pending` name it: then it is remarked on, and what stands inside."""
-        path = bare(at)
-        if not pending.is_known(path):
-            return False
+    def _note_pending(self, node: Node, at: str) -> None:
+        """An element or attribute that the tables of `pending` name."""
         self.foreign = True
         if node.text:
             self.given.add(at)
-        if not self._restricts(node, at):
-            if why := pending.no_effect(path, node):
-                self.warn(at, f"ignored: {why}")
-            self._look_inside(node, at)
-        return True
+        if what := pending.restricts(bare(at), node):
+            self._refuse(at, what)
+            return
+        if why := pending.no_effect(bare(at), node):
+            self.warn(at, f"ignored: {why}")
+        self._look_inside(node, at)
 
     def _look_inside(self, node: Node, at: str) -> None:
         """An element that is ignored as a whole, but for what restricts."""
-        for child in node.children:
-            here = join(at, child.name)
-            self.lines[here] = child.line
-            if not self._restricts(child, here):
-                self._look_inside(child, here)
+        attributes = (_text_node(f"@{name}", node.line, text) for name, text in node.attributes.items())
+        for inside in (*attributes, *node.children):
+            here = join(at, inside.name)
+            self.lines[here] = inside.line
+            if what := pending.restricts(bare(here), inside):
+                self._refuse(here, what)
+            else:
+                self._look_inside(inside, here)
 
-    def _restricts(self, node: Node, at: str) -> bool:
-        """Whether it would restrict something, if it had its effect: an error."""
-        what = pending.restricts(bare(at), node)
-        if what:
-            self.error(at, f"would restrict {what}, and has no effect yet: take it out to go without")
-        return what is not None
+    def _refuse(self, at: str, what: str) -> None:
+        self.error(at, f"would restrict {what}, and has no effect yet: take it out to go without")
 
 
 def _text_node(name: str, line: int, text: str) -> Node:

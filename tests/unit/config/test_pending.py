@@ -136,6 +136,17 @@ def test_lists_that_a_blacklist_may_ask_are_refused_where_it_is_on(enabled: str,
     assert found == ([f"{path}/dnslists"] if refused else [])
 
 
+@pytest.mark.parametrize(
+    ("path", "inside"), [("imap/server@listed", "<server listed='Y'/>"), ("imap@listed", "")]
+)
+def test_attributes_inside_what_is_ignored_are_looked_at(
+    path: str, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NOT_YET_RESTRICTING, path, "who may read")
+    [error] = errors(document("imap", inside, " listed='Y'"))
+    assert (error.path, "who may read" in error.text) == (path, True)
+
+
 def test_a_default_that_is_spelled_out_is_no_remark() -> None:
     assert not [
         each for each in loaded(document("ops/events/maxage", "30d")).warnings if "maxage" in each.path

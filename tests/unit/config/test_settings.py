@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqcd.config.blocks import Block, Row
+from mqcd.config.blocks import Block, Many, Row
 from mqcd.config.schema import ROOT, ROWS
 from mqcd.config.settings import (
     AuthSettings,
@@ -43,6 +43,15 @@ def classes(settings: Any) -> Iterator[type[Any]]:
 def own_fields(cls: type[Any]) -> Iterator[dataclasses.Field[Any]]:
     """The fields of a class that hold values and not blocks."""
     return (field for field in dataclasses.fields(cls) if "gloss" in field.metadata)
+
+
+def lists(block: Block) -> Iterator[Many]:
+    """The lists in a block, with those in their items."""
+    for entry in block.entries:
+        if isinstance(entry, Many):
+            yield entry
+        if not isinstance(entry, Row):
+            yield from lists(entry.item if isinstance(entry, Many) else entry)
 
 
 ALL: set[type[Any]] = {
@@ -92,3 +101,10 @@ def test_the_schema_fills_every_field() -> None:
 @pytest.mark.parametrize("path", ROWS)
 def test_every_setting_says_what_it_means(path: str) -> None:
     assert ROWS[path].gloss
+
+
+def test_the_items_of_a_list_by_default_have_their_defaults() -> None:
+    """`Reader._many` makes them so."""
+    listed = {many.attribute: many for many in lists(ROOT)}
+    assert listed["listeners"].default
+    assert all(each == type(each)() for many in listed.values() for each in many.default)
