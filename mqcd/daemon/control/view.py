@@ -142,6 +142,8 @@ class _ByItself(View):
         self._backend = backend
         self._runner = asyncio.Runner()
         self._messages: dict[int, Message] = {}
+        self._renewed = 0.0
+        """When the lease was last renewed, by the loop's time."""
         try:
             self._runner.run(self._read())
         except BaseException:
@@ -149,6 +151,7 @@ class _ByItself(View):
             raise
 
     async def _read(self) -> None:
+        self._renewed = asyncio.get_running_loop().time()
         await self._backend.open()
         try:
             await self._take()
@@ -156,9 +159,23 @@ class _ByItself(View):
             await self._backend.close()
             raise
 
-    async def _take(self) -> None:
-        while taken := await self._backend.take(_TAKEN_AT_ONCE):
-            self._messages |= {stored.spid: decode(stored) for stored in taken}
+    async def _take(self) -> bool:
+        """Read all messages that are free. Returns whether the lease has run out meanwhile."""
+        any_lost, third_s = False, self._backend.lease_ms / 3000
+        # None: there may be more.
+        while (taken := await self._backend.take(_TAKEN_AT_ONCE)) is None or taken:
+            self._messages |= {stored.spid: decode(stored) for stored in taken or ()}
+            if third_s and asyncio.get_running_loop().time() - self._renewed >= third_s:
+                any_lost |= await self._renew()
+        return any_lost
+
+    async def _renew(self) -> bool:
+        """Returns whether the lease had run out: then all messages are to be taken again."""
+        at = asyncio.get_running_loop().time()
+        if any_lost := await self._backend.renew() is not None:
+            self._messages.clear()
+        self._renewed = at
+        return any_lost
 
     def _recipients(self) -> Iterator[Recipient]:
         for _, message in sorted(self._messages.items()):
@@ -177,10 +194,9 @@ class _ByItself(View):
             await asyncio.sleep(min(1.0, lease_s / 3))
             # What is taken from then on is the last.
             over = loop.time() >= end
-            if await self._backend.renew() is not None:
-                self._messages.clear()
+            any_lost = await self._renew()
+            if await self._take() or any_lost:
                 end, over = loop.time() + lease_s + _MARGIN_S, False
-            await self._take()
 
     def _lines(self) -> Iterator[bytes]:
         for message in self._messages.values():
