@@ -17,7 +17,7 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
@@ -42,7 +42,7 @@ _MARK, _MESSAGE, _ZONE = b"mark ", b"message ", b"delivery-zone "
 _THERE, _META = b"#", b"*"
 _VERIFIED: Mapping[str, Any] = {"verify_checksums": True}
 """Of each read."""
-_NO_ZONE = "default"
+_NO_ZONE = b"default"
 """Stands for mail that no header sends to a zone."""
 
 
@@ -66,6 +66,12 @@ def _found(db: Any, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, 
     while iterator.valid() and (key := iterator.key()).startswith(prefix):
         yield key, iterator.value()
         iterator.next()
+
+
+def _removable(db: Any, prefix: bytes) -> Iterator[bytes]:
+    """Keys with a prefix. Values are not read; keys in a damaged block may be missing."""
+    with suppress(plyvel.CorruptionError):
+        yield from db.iterator(prefix=prefix, include_value=False)
 
 
 @contextmanager
@@ -92,6 +98,8 @@ class LeveldbStore(Exclusive):
         self._threads = Threads(1, "mqcd-leveldb")
         self._left: Iterator[Stored] = iter(())
         """Messages that were not taken yet."""
+        self._zones: dict[int, bytes] = {}
+        """Of messages that have another than `_NO_ZONE`: no write reads what may be damaged."""
 
     async def _run(self, work: Any, *arguments: Any) -> Any:
         """Do it in the thread. Raises StoreUnavailable, and StoreDamaged where `work` does."""
@@ -143,7 +151,7 @@ class LeveldbStore(Exclusive):
 
     async def close(self) -> None:
         """Release the directory."""
-        self._left = iter(())
+        self._left, self._zones = iter(()), {}
         db, self._db = self._db, None
         if db is not None:
             await self._threads.run(db.close)
@@ -165,7 +173,10 @@ class LeveldbStore(Exclusive):
         with self._db.snapshot() as snapshot:
             found = _found(snapshot, _ZONE)
             for head, group in groupby(found, key=lambda item: item[0].rpartition(b" ")[0]):
-                spid = parse_spid(head.rpartition(b" ")[2].decode())
+                zone, _, name = head.removeprefix(_ZONE).rpartition(b" ")
+                spid = parse_spid(name.decode())
+                if zone != _NO_ZONE:
+                    self._zones[spid] = zone
                 yield Stored(spid=spid, values={int(key.rpartition(b" ")[2]): value for key, value in group})
 
     def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
@@ -182,14 +193,21 @@ class LeveldbStore(Exclusive):
                 batch.put(_MARK + name.encode(), b"%d" % number)
             for change in write.changes:
                 self._add(batch, change)
+        # Not before: a write that failed comes again.
+        for change in write.changes:
+            if change.due is None:
+                self._zones.pop(change.spid, None)
 
     def _add(self, batch: Any, change: Change) -> None:
         spid = change.spid
-        zone = (change.zone or _NO_ZONE).encode() if change.is_new else self._zone(spid)
+        if change.zone:
+            self._zones[spid] = change.zone.encode()
+        zone = self._zones.get(spid, _NO_ZONE)
         for qid in change.drops:
             batch.delete(_recipient(zone, spid, qid))
         if change.due is None:
-            for key, _ in _found(self._db, _message(spid)):
+            # Chunks that are passed over are collected by the start that follows a repair.
+            for key in (_message(spid, _THERE), _message(spid, _META), *_removable(self._db, _message(spid))):
                 batch.delete(key)
             return
         for qid, value in change.puts.items():
@@ -200,11 +218,6 @@ class LeveldbStore(Exclusive):
         if change.is_new:
             batch.put(_message(spid, _THERE), b"%d" % time_of(spid))
         batch.put(_message(spid, _META), b"%d %b" % (change.due, zone))
-
-    def _zone(self, spid: int) -> bytes:
-        meta: bytes | None = self._db.get(_message(spid, _META), **_VERIFIED)
-        # A write that failed may come again after its message has ended.
-        return meta.partition(b" ")[2] if meta is not None else _NO_ZONE.encode()
 
     # ------------------------------------------------------------ contents
 
@@ -227,7 +240,7 @@ class LeveldbStore(Exclusive):
 
     def _unstage(self, spid: int) -> None:
         if self._db.get(_message(spid, _THERE), **_VERIFIED) is None:
-            for key, _ in _found(self._db, _message(spid)):
+            for key in _removable(self._db, _message(spid)):
                 self._db.delete(key)
 
     async def content(self, spid: int) -> Content:

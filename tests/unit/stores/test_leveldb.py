@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from mqcd.stores.backend import StoreFull
 from mqcd.stores.leveldb import CHUNK, LeveldbStore
 from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.harness import SCHEDULE
-from tests.contract.mail import Post, chunks, delivered, read_all
+from tests.contract.mail import Post, chunks, deferred, delivered, read_all
 from tests.fakes.clock import FakeClock
 from tests.fakes.observer import RecordingObserver
 from tests.unit.stores.kills import check, killed
@@ -102,6 +103,25 @@ async def test_a_start_names_a_damaged_table(tmp_path: Path) -> None:
         path.write_bytes(b"\xff" * 64 + path.read_bytes()[64:])
     with pytest.raises(StoreDamaged, match=tmp_path.name):
         await opened(tmp_path)
+
+
+async def test_a_message_in_a_damaged_block_can_end(tmp_path: Path) -> None:
+    queue, post = await opened(tmp_path)
+    submission = post.submission("a@example.org", content=os.urandom(CHUNK))
+    await queue.enqueue(replace(submission, envelope=replace(submission.envelope, zone="bulk")))
+    await queue.close()
+    queue, post = await opened(tmp_path)
+    [claimed] = await post.claim_all()
+    [table] = tmp_path.glob("*.ldb")
+    with table.open("r+b") as file:
+        file.seek(CHUNK // 2)
+        file.write(bytes(64))
+    with pytest.raises(ContentUnavailable):
+        await queue.content(claimed)
+    await post.settle(deferred(post.clock.now()), claimed)
+    await post.settle(delivered(), *await post.claim_all())
+    await queue.close()
+    assert keys(tmp_path) == ["mark clock", "mark events", "mark spids"]
 
 
 class Failing:
