@@ -139,12 +139,8 @@ class Placing:
             # A rule keeps it, or a stronger one on sites: the site decides which. So advice need not be asked
             # here; `_route` asks for it, as neither rule may stand by then.
             asks = known is None and self._standing.awaits_site(recipient)
-            rule, is_kept = (None, False) if asks else self._judge(recipient, known, kept)
-            if is_kept:
-                return None
-            suppressed = None if asks or recipient.attempts else self.suppressed
-            if suppressed and (no := suppressed(recipient.address)):
-                self._fail([recipient], domain, no)
+            rule, is_decided = (None, False) if asks else self._decide(recipient, domain, known, kept)
+            if is_decided:
                 return None
             if known is not None:
                 return self._enter(recipient, domain, known, rule, content)
@@ -180,14 +176,19 @@ class Placing:
             kept.settlements.append(Settlement(recipient=recipient, verdict=amended))
         return amended is not None
 
-    def _judge(
-        self, recipient: Recipient, hop: Hop | None, kept: KeptBack
+    def _decide(
+        self, recipient: Recipient, domain: str, hop: Hop | None, kept: KeptBack
     ) -> tuple[StandingRule | None, bool]:
-        """The rule that counts for a recipient, and whether it keeps it back: then it is in `kept`."""
+        """The rule that counts for a recipient, and whether that is not to be tried: the rule keeps it back
+        (then it is in `kept`), or advice suppresses it (then it has failed)."""
         rule = self._standing.find(recipient, hop) if self._standing.stands else None
-        if rule is None:
-            return None, False
-        return rule, self._standing.apply(rule, recipient, hop, self._terms.schedule.longest, kept)
+        if rule and self._standing.apply(rule, recipient, hop, self._terms.schedule.longest, kept):
+            return rule, True
+        suppressed = None if recipient.attempts else self.suppressed
+        no = suppressed(recipient.address) if suppressed else None
+        if no is not None:
+            self._fail([recipient], domain, no)
+        return rule, no is not None
 
     async def _route(self, domain: str) -> None:
         router = self.router
@@ -214,13 +215,10 @@ class Placing:
                     continue
                 # Without a site, rules on sites say nothing.
                 hop = None if isinstance(route, Unroutable) else self.router.hop(each.envelope, domain, route)
-                rule, is_kept = self._judge(each, hop, kept)
-                if is_kept:
+                rule, is_decided = self._decide(each, domain, hop, kept)
+                if is_decided:
                     continue
-                suppressed = None if each.attempts else self.suppressed
-                if suppressed and (no := suppressed(each.address)):
-                    self._fail([each], domain, no)
-                elif hop is None:
+                if hop is None:
                     failed.append(each)
                 else:
                     gives.append(self._enter(each, domain, hop, rule))
