@@ -14,8 +14,7 @@ rule counts is decided in `selecting.rules`, what a batch makes of a record in `
 | suspends | parked until the rule ends | its domain is barred, if no mail of it may be tried |
 | slows | not kept back: it goes to a lane of its own (`Router.slowed`) | |
 
-What is barred lasts, in `_bars` and `_until`, which have the same domains, the one first whose time is over
-first, as a rule:
+What is barred lasts, in `_bars` and `barred`, which have the same domains, ordered by expiry, usually:
 
 | a domain | by |
 |---|---|
@@ -71,10 +70,12 @@ class Standing:
         """Whether there are any: asked for each recipient."""
         self._grace_ms = 0
         self._bars: dict[str, _Bar] = {}
-        self._until: dict[str, int] = {}
-        """Until when each of the same domains is passed over."""
+        self.barred: dict[str, int] = {}
+        """Until when claims pass over each of the same domains: some of those times are over. Others only
+        read it."""
         self.applied: dict[str, int] = {}
-        """By id of a rule, how many recipients it has kept from an attempt or slowed since the start."""
+        """By id of a rule, how often it has kept a recipient from an attempt or slowed one since the start:
+        again each time that parked mail is claimed."""
 
     def replace(self, rules: Sequence[StandingRule], grace_ms: int) -> None:
         """These rules stand from now on; `grace_ms`: how long a bounce can be undone."""
@@ -126,21 +127,20 @@ class Standing:
         return True
 
     def _bar(self, rule: StandingRule, domain: str, hop: Hop | None, until: int) -> None:
-        """Pass over a domain, behind the others, if there is room: the first goes for it once its time is
-        over."""
+        """Append the domain; when full, evict the oldest entry if expired."""
         now = self._clock.now()
         self._unbar(domain)
-        first = next(iter(self._until), "")
-        if len(self._bars) >= MAX_BARRED and self._until[first] <= now:
+        first = next(iter(self.barred), "")
+        if len(self._bars) >= MAX_BARRED and self.barred[first] <= now:
             self._unbar(first)
         if len(self._bars) < MAX_BARRED:
             whole = hop is not None and rule.where.fields == {SITE}
             self._bars[domain] = _Bar(rule, hop.destination.name if hop and whole else domain)
-            self._until[domain] = min(until, now + LOOK_MS)
+            self.barred[domain] = min(until, now + LOOK_MS)
 
     def _unbar(self, domain: str) -> None:
         self._bars.pop(domain, None)
-        self._until.pop(domain, None)
+        self.barred.pop(domain, None)
 
     def _bars_all(self, rule: StandingRule, recipient: Recipient, hop: Hop | None) -> bool:
         """Whether the rule selects all mail of the recipient's domain: then claims need not ask for each.
@@ -153,15 +153,10 @@ class Standing:
             return False
         return rule.of_records or (hop is not None and hop.sole)
 
-    @property
-    def barred(self) -> Mapping[str, int]:
-        """Domains that claims pass over, and until when: some of those times are over."""
-        return self._until
-
     def suspended(self) -> Mapping[str, str]:
         """By name of a destination of which all mail is passed over, or of a domain, the id of the rule."""
         now = self._clock.now()
-        barred = [bar for domain, bar in self._bars.items() if self._until[domain] > now]
+        barred = [bar for domain, bar in self._bars.items() if self.barred[domain] > now]
         return {bar.destination: bar.rule.id for bar in barred}
 
 
