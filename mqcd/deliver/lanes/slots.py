@@ -11,7 +11,8 @@ under way has ended, or began, in the last `TRIAL_MS`. All others are *in doubt*
 
 So 30 tarpits never have more than 15, and 5 are left for destinations that answer. Attempts of theirs that
 last longer than `TRIAL_MS` are taken back down to 10 while new lanes wait (`overdrawn`): so each new
-destination has its trial. With a single lane in the table nothing is reserved.
+destination has its trial. With a single lane in the table nothing is reserved: `decisions.at_turn` does not
+ask `refuses` then.
 
 A held lane is out of line, where it costs nothing. It returns when those in doubt have fewer connections
 (`release_held`), when it answers, and when one of its own has nothing to do (both `release`).
@@ -24,7 +25,8 @@ A held lane is out of line, where it costs nothing. It returns when those in dou
 | `start` over an idle one, `left` | | - 1 | |
 | `rest` | | + 1 | |
 | `closed`, after `left` if it was idle | - 1 | | - 1, likewise |
-| `judge`: the lane answers no longer; it answers again | | | + its connections; - these |
+| `judge`: the lane answers no longer | | | + its connections |
+| `judge`: it answers again | | | - its connections |
 
 Example, with 8 connections: those in doubt may have 4, with new ones 6. `slow` was slow; `a`, `b`, `c` are
 new.
