@@ -23,6 +23,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
 from mqcd.core.model import Envelope, Key, Submission
@@ -41,9 +42,11 @@ from mqcd.submit.policy.rules import Rulebook
 from mqcd.submit.session import keying
 from mqcd.submit.session.desk import Desk
 from mqcd.submit.session.dialogue import Dialogue
-from mqcd.submit.session.filtering import Filter
 from mqcd.submit.session.stream import Abandoned, Source, Stream
 from mqcd.submit.session.wire import Interrupted
+
+if TYPE_CHECKING:
+    from mqcd.submit.session.filtering import Filter
 
 log = logging.getLogger(__name__)
 

@@ -60,7 +60,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mqcd.config.settings import BareNewline
 from mqcd.core.errors import ConnectFailed
@@ -79,11 +79,13 @@ from mqcd.submit.session import tasks
 from mqcd.submit.session.connections import tls_channel
 from mqcd.submit.session.deadlines import Deadlines, Overdue
 from mqcd.submit.session.dialogue import Dialogue
-from mqcd.submit.session.filtering import Filter
 from mqcd.submit.session.intake import Intake
 from mqcd.submit.session.link_states import OVER, Event, Link, after
 from mqcd.submit.session.wire import MAX_LINE, BadLine, Interrupted, Wire
 from mqcd.submit.session.work import Work
+
+if TYPE_CHECKING:
+    from mqcd.submit.session.filtering import Filter
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +142,9 @@ class Session(asyncio.Protocol):
         bare_lf = rules.settings.bare_newline is BareNewline.NORMALIZE
         self.wire = Wire(self._loop, self.transport, self.deadlines, bare_lf=bare_lf)
         if rules.handler is not None:
+            # With aiosmtpd, which a server without a filter does not need.
+            from mqcd.submit.session.filtering import Filter
+
             self.filter = Filter(rules.handler, self.dialogue, self.transport, self.intake.clock, self.work)
         self._host.enter(self)
         if rules.tls_first:

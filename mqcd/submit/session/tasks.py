@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mqcd.config.settings import BareNewline
 from mqcd.core.ports import Connection
@@ -42,12 +42,14 @@ from mqcd.submit.policy.load import BUSY
 from mqcd.submit.session.conversation import Check, Delay, Place, Skip
 from mqcd.submit.session.deadlines import Deadlines
 from mqcd.submit.session.dialogue import Dialogue
-from mqcd.submit.session.filtering import Filter
 from mqcd.submit.session.intake import Intake, take_message
 from mqcd.submit.session.link_states import OVER, Link
 from mqcd.submit.session.stream import Abandoned, Chunked, Dotted, Source
 from mqcd.submit.session.wire import BadLine, Wire
 from mqcd.submit.session.work import Work
+
+if TYPE_CHECKING:
+    from mqcd.submit.session.filtering import Filter
 
 _CLOSING = b"421"
 _COMMAND_MS = 100
