@@ -21,6 +21,7 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -126,7 +127,7 @@ class Rulemaking:
         blacklists = await asyncio.to_thread(self._read_blacklists, begun.server)
         if (users := self._users(begun.server)) is not None:
             await asyncio.to_thread(users.load)
-        # Else a reload has made a whole set meanwhile.
+        # If `current` changed, a reload has already installed a complete set.
         if self.current is begun:
             self.current = self._make(begun.server, begun.ssl, handlers, blacklists)
 
@@ -135,7 +136,10 @@ class Rulemaking:
         for chore in self._chores:
             chore.cancel()
         loop = asyncio.get_running_loop()
-        self._chores = [loop.create_task(self._keep_looking_up()), loop.create_task(self._keep_files())]
+        lookups, files = loop.create_task(self._keep_looking_up()), loop.create_task(self._keep_files())
+        lookups.add_done_callback(partial(self._log_failure, "host names are not looked up"))
+        files.add_done_callback(partial(self._log_failure, "files are not looked at"))
+        self._chores = [lookups, files]
 
     async def stop(self) -> None:
         """End what `start` began."""
@@ -189,12 +193,10 @@ class Rulemaking:
         self, server: ServerSettings, ssl: ListenerSslSettings, handlers: Mapping[FilterKey, Handler]
     ) -> Rulebook:
         policy = relay_policy(server, self._resolved)
-        common, *others = (self._make_rules(each, ssl, policy, handlers) for each in _blocks(server))
+        quotas = self._make_quotas(server) if server.quotas else None
+        common, *others = (self._make_rules(each, ssl, policy, handlers, quotas) for each in _blocks(server))
         book = Rulebook(common, [(each.ip, own) for each, own in zip(server.remotenets, others, strict=True)])
         book.resolve(policy, self._resolved)
-        quotas = self._make_quotas(server) if server.quotas else None
-        for rules in book:
-            rules.quotas = quotas
         return book
 
     def _make_quotas(self, server: ServerSettings) -> Quotas:
@@ -207,10 +209,12 @@ class Rulemaking:
         ssl: ListenerSslSettings,
         policy: RelayPolicy,
         handlers: Mapping[FilterKey, Handler],
+        quotas: Quotas | None,
     ) -> Rules:
-        users, now, handler = self._users(server), self._clock.now, handlers.get(filter_key(server))
+        users, handler = self._users(server), handlers.get(filter_key(server))
+        make = partial(Rules, server, policy, self.gate, now=self._clock.now, ssl=ssl, lmtp=self._lmtp)
         if users is None:
-            rules = Rules(server, policy, self.gate, now=now, ssl=ssl, lmtp=self._lmtp, handler=handler)
+            rules = make(handler=handler, quotas=quotas)
             return for_programs(rules) if self._local else rules
         access = Access(
             types=server.authtypes,
@@ -224,7 +228,12 @@ class Rulemaking:
             now=self._clock.monotonic,
             nonce=secrets.token_urlsafe,
         )
-        return Rules(server, policy, self.gate, access, now, ssl, self._lmtp, self._odmr, handler)
+        return make(access=access, odmr=self._odmr, handler=handler, quotas=quotas)
+
+    def _log_failure(self, what: str, chore: asyncio.Task[None]) -> None:
+        if not chore.cancelled() and (error := chore.exception()) is not None:
+            text = "listener %s: %s any more, because of a fault; restart the server"
+            log.critical(text, self._listener, what, exc_info=error)
 
     async def _keep_files(self) -> None:
         while True:

@@ -68,9 +68,10 @@ class Rules:
         lmtp: bool = False,
         odmr: bool = False,
         handler: Handler | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """`access`: logins; None = nobody can log in. `now`: the wall time, ms. `handler`: the filter that
-        the settings name."""
+        the settings name. `quotas`: None = there are none."""
         self.lmtp = lmtp
         """Whether clients speak LMTP (RFC 2033)."""
         # Chunks would need a reply for each recipient even where BDAT itself is refused.
@@ -91,8 +92,7 @@ class Rules:
         """Which senders users may use; None = any. May be exchanged."""
         self.bare_domain = ""
         """Completes a local part without a domain; "" = only postmaster may be one. May be exchanged."""
-        self.quotas: Quotas | None = None
-        """None = there are none. May be exchanged at any time."""
+        self.quotas = quotas
         self.tenancy = Tenancy(settings)
         self.blacklist = NOBODY
         """May be exchanged at any time."""

@@ -11,6 +11,7 @@ import pytest
 
 from mqcd.config.settings import ServerNetworkSettings
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
+from mqcd.submit.policy.rulemaking import Rulemaking
 from mqcd.submit.policy.rules import Rules
 from tests.fakes.handlers import Discarding, Optional
 from tests.unit.submit.support import House, open_house, server
@@ -91,3 +92,20 @@ async def test_a_reload_while_the_files_are_first_read_stands() -> None:
     await start
     assert rules_of(house).settings.maxrecips == 7
     await house.door.stop()
+
+
+@pytest.mark.parametrize(
+    ("chore", "what"), [("files", "files are not looked at"), ("looking_up", "host names are not looked up")]
+)
+async def test_the_end_of_a_chore_by_a_fault_is_logged(
+    chore: str, what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(_: Rulemaking) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Rulemaking, f"_keep_{chore}", fail)
+    async with open_house(House(server())):
+        pass
+    [record] = [each for each in caplog.records if each.levelname == "CRITICAL"]
+    assert f"listener test: {what} any more" in record.getMessage()
+    assert record.exc_info
