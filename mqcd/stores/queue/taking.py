@@ -38,18 +38,21 @@ async def share(state: State) -> None:
             await _take(state)
         except StoreDamaged as error:
             log.error(_LEFT, error)
-        # Busy: all node numbers are in use where it has to begin again.
-        except (StoreUnavailable, StoreBusy) as error:
+        except StoreUnavailable as error:
             log.warning("the store cannot be asked for mail of other nodes: %s", error)
 
 
 async def _keep_lease(state: State) -> None:
-    """Renew it in time. A failure counts once the lease is over: until then it is tried again."""
+    """Renew it in time. A failure counts once the lease is over: until then it is tried again. Raises
+    StoreUnavailable."""
     clock, backend = state.around.clock, state.around.backend
     if not backend.lease_ms or clock.monotonic() - state.renewed < backend.lease_ms // 3:
         return
     try:
         marks = await backend.renew()
+    except StoreBusy as error:
+        # The lease is over, and all node numbers are in use.
+        raise StoreUnavailable(str(error)) from error
     except StoreUnavailable as error:
         if clock.monotonic() - state.renewed >= backend.lease_ms:
             raise

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mqcd.core.errors import StoreDamaged, StoreUnavailable
+from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.stores.backend import Marks, Stored
 from mqcd.stores.queue.message import KEY_SLOT
 from mqcd.stores.queue.taking import POLL_MS
@@ -83,6 +83,19 @@ async def test_a_node_keeps_its_lease_while_it_reads_the_queue(
 async def test_a_start_fails_whose_lease_is_over() -> None:
     left = await leave(0, MESSAGES)
     with pytest.raises(StoreUnavailable):
+        await left.node.start()
+    await left.close()
+
+
+async def test_a_start_fails_that_must_begin_again_where_no_number_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def renew() -> Marks | None:
+        raise StoreBusy("256 nodes use this store")
+
+    left = await leave(0, 0)
+    monkeypatch.setattr(left.node.store, "renew", renew)
+    with pytest.raises(StoreUnavailable, match="256"):
         await left.node.start()
     await left.close()
 
