@@ -322,6 +322,8 @@ class S3Store:
         if change.content is not None:
             await self._objects.put("content", name, change.content)
         for is_last in (False, True):
+            if tags is not self._tags:
+                break
             # An end without a tag: what a write that failed has left, if anything.
             is_known = change.due is not None or change.spid in tags or not self.lease_ms
             if is_known and await self._change(change, name, tags):
@@ -329,19 +331,23 @@ class S3Store:
             # Also when an answer was lost: then it is what this node has written.
             found = await self._objects.get("message", name)
             if found is None:
-                if change.is_new:
-                    # Two requests of this node met (409): it is not another's, and may come again.
-                    if not is_last:
-                        continue
+                if not change.is_new:
+                    return await self._has_ended(change, name)
+                if is_last:
                     raise StoreUnavailable(f"s3: message {name} is refused, and not there")
-                if change.due is None:
-                    await self._objects.delete("content", name)
-                return change.due is None
-            if tags is not self._tags or _parts(name, found[0])[0] != self._session:
+                # Two requests of this node met (409): it is not another's, and may come again.
+                continue
+            if _parts(name, found[0])[0] != self._session:
                 break
             tags[change.spid] = found[1]
         tags.pop(change.spid, None)
         return False
+
+    async def _has_ended(self, change: Change, name: str) -> bool:
+        """Whether a message that is not there was to end; its content goes, too."""
+        if change.due is None:
+            await self._objects.delete("content", name)
+        return change.due is None
 
     async def _change(self, change: Change, name: str, tags: dict[int, str]) -> bool:
         condition = self._if_still(tags.get(change.spid))

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb
 from mqcd.core.model import Origin, Settlement
-from mqcd.stores.backend import Stored
+from mqcd.stores.backend import Change, Stored, Write
 from mqcd.stores.s3 import S3Store
 from mqcd.stores.s3_objects import Objects
 from tests.contract.harness import HOUR
@@ -296,6 +296,26 @@ async def test_a_message_that_met_another_request_is_tried_again(prefix: str) ->
     sent = await post.send("a@example.org")
     assert set(await post.scan()) == {each.key for each in sent}
     await node.queue.close()
+
+
+async def test_nothing_is_written_once_the_session_has_begun_again(prefix: str) -> None:
+    node = Node(prefix, Meeting)
+    objects = node.objects
+    assert isinstance(objects, Meeting)
+    await node.store.open()
+    await s3_server.end_leases(prefix)
+    get = objects.get
+
+    async def begin_again(kind: str, name: str) -> tuple[bytes, str] | None:
+        if kind == "message":
+            assert await node.store.renew() is not None
+        return await get(kind, name)
+
+    objects.meets, objects.get = 1, begin_again  # type: ignore[method-assign]
+    change = Change(spid=8, puts={1: b"-\n"}, due=0, values=lambda: {1: b"-\n"}, is_new=True, content=b"x")
+    assert list(await node.store.write(Write(changes=[change]))) == [change.spid]
+    assert f"message/{8:016X}" not in await names(prefix)
+    await node.store.close()
 
 
 class Uneven(Objects):
