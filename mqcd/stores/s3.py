@@ -18,7 +18,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -152,16 +152,25 @@ class S3Store:
             tag = await self._objects.put("node", name, session.encode(), **condition)
             if tag is not None:
                 begun = f"{name}-{session}"
-                if self._notices is not None and self.lease_ms:
-                    await self._notices.put_up(begun, self.lease_ms / 1000 + _MARGIN_S)
-                found = await self._objects.get("marks", name)
-                marks = values.unpack_marks(found[0]) if found is not None else {}
+                try:
+                    marks = await self._announce(name, begun)
+                except BaseException:
+                    with suppress(StoreUnavailable):
+                        await self._objects.delete("node", name, **self._if_still(tag))
+                    raise
                 # Not before: a `renew` after a failure would take it for a lease that was kept.
                 self.node, self._session, self._lease_tag = number, begun, tag
                 self._tags, self._found, self._next = {}, [], None
                 self._lived, self._scanned = frozenset(), float("-inf")
                 return marks
         raise StoreBusy(f"{_NODES} nodes use {self._prefix}")
+
+    async def _announce(self, name: str, begun: str) -> Marks:
+        """Put up the notice of a session that begins, and read the marks of its number."""
+        if self._notices is not None and self.lease_ms:
+            await self._notices.put_up(begun, self.lease_ms / 1000 + _MARGIN_S)
+        found = await self._objects.get("marks", name)
+        return values.unpack_marks(found[0]) if found is not None else {}
 
     async def renew(self) -> Marks | None:
         """See the port."""

@@ -214,6 +214,18 @@ async def test_a_begin_that_fails_is_no_kept_lease(prefix: str) -> None:
     assert not node.objects.fail
 
 
+async def test_a_begin_that_fails_leaves_no_number_taken(prefix: str) -> None:
+    node = Node(prefix, Markless)
+    assert isinstance(node.objects, Markless)
+    node.objects.fail = True
+    with pytest.raises(StoreUnavailable):
+        await node.queue.open()
+    assert await names(prefix) == set()
+    await node.start()
+    assert node.store.node == 0
+    await node.queue.close()
+
+
 class Lossy(Objects):
     """The answer to a change of a message is lost once."""
 
