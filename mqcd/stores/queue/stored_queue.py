@@ -60,7 +60,7 @@ from mqcd.stores.queue.recording import (
     settle_streamed,
 )
 from mqcd.stores.queue.state import State, Surroundings
-from mqcd.stores.queue.taking import load, share
+from mqcd.stores.queue.taking import load, log_failure, once_loaded, share
 from mqcd.stores.queue.waiting import Waiting
 
 PICKED_AT_ONCE = 250
@@ -91,6 +91,8 @@ class StoredQueue:
         self._around = Surroundings(backend, clock, observer, source)
         self._schedule = schedule
         self._state: State | None = None
+        self._opening = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self._sharing: asyncio.Task[None] | None = None
         self._exporter: Exporter | None = None
@@ -118,20 +120,25 @@ class StoredQueue:
 
     async def open(self) -> None:
         """Take mail; what the last run left is read meanwhile, see `recovered`. Raises StoreBusy."""
-        if self._state is not None:
-            return
+        async with self._opening:
+            if self._closing is not None and not self._closing.done():
+                await asyncio.wait([self._closing])
+            if self._state is None:
+                await self._open()
+
+    async def _open(self) -> None:
         marks = await self._around.backend.open()
         state = self._state = State(self._around, self._schedule, marks, self._key_age)
         state.look_at_clock()
         exporter = self._exporter = await self._start_exporter(state)
         loading = self._loading = asyncio.ensure_future(load(state))
         if self._around.backend.lease_ms:
-            self._sharing = asyncio.ensure_future(_once_loaded(loading, state, partial(share, state)))
-            self._sharing.add_done_callback(partial(_log_failure, "mail of other nodes is not taken over"))
+            self._sharing = asyncio.ensure_future(once_loaded(loading, state, partial(share, state)))
+            self._sharing.add_done_callback(partial(log_failure, "mail of other nodes is not taken over"))
         if exporter is not None:
             # What is read later may be in the newest file, which a new one would make forgotten.
-            self._exporting = asyncio.ensure_future(_once_loaded(loading, state, exporter.run))
-            self._exporting.add_done_callback(partial(_log_failure, "events are not exported"))
+            self._exporting = asyncio.ensure_future(once_loaded(loading, state, exporter.run))
+            self._exporting.add_done_callback(partial(log_failure, "events are not exported"))
 
     async def _start_exporter(self, state: State) -> Exporter | None:
         if self._events is None:
@@ -158,19 +165,26 @@ class StoredQueue:
         self._loading.result()
 
     async def close(self) -> None:
-        """End what is being written, and release the store."""
-        state, self._state = self._state, None
-        if state is None:
-            return
-        state.closing = True
-        for task in (self._loading, self._sharing, self._exporting):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
-        await state.idle()
-        if self._exporter is not None:
-            await self._exporter.close(export=state.loaded)
-        await self._around.backend.close()
+        """End what is being written, and release the store. It goes on where its caller is cancelled; a
+        second call waits for it."""
+        if self._state is not None:
+            state, self._state = self._state, None
+            state.closing = True
+            self._closing = asyncio.ensure_future(self._close(state))
+        if self._closing is not None and not self._closing.done():
+            await asyncio.shield(self._closing)
+
+    async def _close(self, state: State) -> None:
+        try:
+            for task in (self._loading, self._sharing, self._exporting):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
+            await state.idle()
+            if self._exporter is not None:
+                await self._exporter.close(export=state.loaded)
+        finally:
+            await self._around.backend.close()
 
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is."""
@@ -409,7 +423,8 @@ class StoredQueue:
         return (self._state.figures if self._state is not None else Figures()).stats()
 
     def next_due(self) -> int | None:
-        """When the next unclaimed recipient can be claimed, ms; those passed over count from then."""
+        """When the next unclaimed recipient can be claimed, ms; skipped recipients count from the end of
+        their skip time."""
         self._live.look_at_clock()
         return self._live.waiting.next_due()
 
@@ -420,21 +435,6 @@ class StoredQueue:
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever something may have become claimable."""
         self._around.watchers.append(callback)
-
-
-async def _once_loaded(
-    loading: asyncio.Task[None], state: State, work: Callable[[], Awaitable[None]]
-) -> None:
-    """Where it cannot be loaded there is no such work: the start has failed, as `recovered` says."""
-    await asyncio.wait([loading])
-    if state.loaded:
-        await work()
-
-
-def _log_failure(what: str, task: asyncio.Task[None]) -> None:
-    """A task that lasts as long as the queue has ended before it."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("%s any more, because of a fault; restart the server", what, exc_info=error)
 
 
 async def _stream(records: Sequence[Recipient]) -> AsyncIterator[Recipient]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from mqcd.core.errors import StoreBusy, StoreDamaged, StoreUnavailable
 from mqcd.core.queueing.transition import unknown
@@ -26,6 +28,19 @@ async def load(state: State) -> None:
     await _take(state)
     state.loaded = True
     state.around.notify()
+
+
+async def once_loaded(loading: asyncio.Task[None], state: State, work: Callable[[], Awaitable[None]]) -> None:
+    """Where it cannot be loaded there is no such work: the start has failed, as `recovered` says."""
+    await asyncio.wait([loading])
+    if state.loaded:
+        await work()
+
+
+def log_failure(what: str, task: asyncio.Task[None]) -> None:
+    """A task that lasts as long as the queue has ended before it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("%s any more, because of a fault; restart the server", what, exc_info=error)
 
 
 async def share(state: State) -> None:

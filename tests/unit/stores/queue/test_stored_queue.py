@@ -9,7 +9,7 @@ import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Key
-from mqcd.stores.backend import Stored
+from mqcd.stores.backend import Marks, Stored, Write
 from mqcd.stores.mapping import MappingStore
 from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.harness import SCHEDULE
@@ -65,3 +65,81 @@ async def test_a_store_that_cannot_be_read_is_no_fault(caplog: pytest.LogCapture
         await queue.recovered()
     await queue.close()
     assert not caplog.records
+
+
+class Counting(MappingStore):
+    """Counts opens and closes, which wait until they are let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opens = self.closes = 0
+        self.let = asyncio.Event()
+
+    async def open(self) -> Marks:
+        self.opens += 1
+        await self.let.wait()
+        return await super().open()
+
+    def write(self, write: Write) -> asyncio.Future[Sequence[int]]:
+        return asyncio.ensure_future(self._write(write))
+
+    async def _write(self, write: Write) -> Sequence[int]:
+        await self.let.wait()
+        return await super().write(write)
+
+    async def close(self) -> None:
+        self.closes += 1
+        await self.let.wait()
+        await super().close()
+
+
+async def test_two_opens_at_once_are_one() -> None:
+    store = Counting()
+    queue = StoredQueue(store, FakeClock(), RecordingObserver(), SCHEDULE)
+    opening = asyncio.gather(queue.open(), queue.open())
+    await asyncio.sleep(0)
+    store.let.set()
+    await opening
+    await queue.recovered()
+    await queue.close()
+    assert (store.opens, store.closes) == (1, 1)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+async def test_a_close_that_is_cancelled_goes_on(writes: bool) -> None:
+    store = Counting()
+    store.let.set()
+    clock = FakeClock()
+    queue = StoredQueue(store, clock, RecordingObserver(), SCHEDULE)
+    await queue.open()
+    await queue.recovered()
+    store.let.clear()
+    sending = asyncio.ensure_future(Post(queue, clock).send("a@example.org")) if writes else None
+    await asyncio.sleep(0)
+    cancelled = asyncio.ensure_future(queue.close())
+    await asyncio.sleep(0.01)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    others = [asyncio.ensure_future(each) for each in (queue.close(), queue.open())]
+    await asyncio.sleep(0.01)
+    assert not any(each.done() for each in others)
+    store.let.set()
+    await asyncio.gather(*others)
+    assert (store.opens, store.closes) == (2, 1)
+    if sending is not None:
+        assert len(await sending) == 1
+    await queue.close()
+
+
+async def test_a_close_that_fails_releases_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail() -> None:
+        raise RuntimeError("a fault")
+
+    store = Counting()
+    store.let.set()
+    queue = StoredQueue(store, FakeClock(), RecordingObserver(), SCHEDULE)
+    await queue.open()
+    monkeypatch.setattr(queue._live, "idle", fail)
+    with pytest.raises(RuntimeError, match="a fault"):
+        await queue.close()
+    assert store.closes == 1
