@@ -19,6 +19,7 @@ from mqcd.pipeline.report.gather import gather, last_days
 from mqcd.pipeline.report.make import Subject, make, write
 from mqcd.pipeline.report.page import page
 from mqcd.pipeline.store.store import Store
+from mqcd.pipeline.tables.named import TEXT
 from tests.e2e.kit.hostile import hostile_directory, imported_from, script
 from tests.fakes.figures import figures
 from tests.pipeline.asking import ask
@@ -29,6 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MQCD = [sys.executable, "-m", "mqcd"]
 NASTY = '</script><script>alert(1)</script><img src="http://there.example/x" onerror="alert(2)">\u202egnp.exe'
 SITES = 60
+LONG = "s" * TEXT
+"""Beyond it the report shows nothing of a sender."""
 
 
 def busy(events: Path) -> None:
@@ -41,9 +44,9 @@ def busy(events: Path) -> None:
         refused = log.accept(T0 + n * HOUR, f'"{NASTY}"@hostile.example', sender=f'"{NASTY}"@here.example')
         log.attempt(refused, T0 + n * HOUR + 1)
         log.verdict(refused, "bounced", T0 + n * HOUR + 2, reply=f"{NASTY} {n}", tls=None)
-    stuck = log.accept(T0, "stuck@s01.example")
+    stuck = log.accept(T0, "stuck@s01.example", sender=f"{LONG}1@here.example")
     log.verdict(stuck, "deferred", T0 + 5, due="2025-11-18T11:30:00.000Z")
-    twice = log.accept(T0, "twice@s02.example")
+    twice = log.accept(T0, "twice@s02.example", sender=f"{LONG}2@here.example")
     log.add("outcome-unknown", T0 + 6, **twice, attempt=1, destination="s02.example")
     log.verdict(twice, "delivered", T0 + HOUR, 2)
     log.seal(events)
@@ -82,7 +85,7 @@ def test_figures_are_those_of_the_log_and_bounded(spark: SparkSession, store: St
     assert found.refusals == 4
     assert [each.recipient for each in found.stuck.rows] == ["stuck@s01.example"]
     assert [each.recipient for each in found.duplicates.rows] == ["twice@s02.example"]
-    assert found.senders.total == 2
+    assert found.senders.total == len(found.senders.rows) == 3
     assert found.coverage.gaps == ("n1-0-0000000002",)
     assert found.coverage.damage == (("gzip: the file ends early", 1),)
     assert (found.coverage.nodes, found.coverage.files, found.coverage.batch) == (("n1",), 2, 1)

@@ -147,7 +147,7 @@ def days_before(store: Store, period: list[str], days: int) -> list[str] | None:
 
 
 def _last_hour(last: Commit, period: list[str]) -> int:
-    """The last one in which anything happened, or that of the last day."""
+    """Last hour with events, capped at the period's last hour."""
     return min(last.last_hour, (date.fromisoformat(period[-1]) - frames.EPOCH).days * 24 + 23)
 
 
@@ -237,7 +237,8 @@ def _moments(selected: DataFrame, width: int, since: int, until: int) -> tuple[M
 
 
 def _sites(selected: DataFrame) -> tuple[Listing[Site], tuple[Site, ...], Tried]:
-    """The sites with the most attempts, the ones that accepted least, and all together."""
+    """The sites with the most attempts, those with the most deferrals, bounces and expiries, and all
+    together."""
     verdicts = selected.where(F.col("event").isin(*(verb.value for verb in ATTEMPT_ENDS))).withColumn(
         "site", cut(F.coalesce("site", "destination", F.lit("")))
     )
@@ -264,7 +265,7 @@ def _as_site(row: Row) -> Site:
 
 
 def _waiting(ages: DataFrame, width: int, last_hour: int) -> tuple[Waiting, ...]:
-    """Each hour, or of longer moments each last one."""
+    """One sample per hour, or the last hour of each longer interval."""
     step = max(width // HOUR_MS, 1)
     hour = F.floor(F.unix_millis("hour") / F.lit(HOUR_MS)).cast("long")
     chosen = ages.where((hour % step == step - 1) | (hour == last_hour))
@@ -287,7 +288,7 @@ def _senders(selected: DataFrame) -> tuple[Listing[Sender], Sender]:
     sums = _sums(OF_SENDERS)
     each = selected.groupBy(cut("sender").alias("name")).agg(*sums)
     rows = each.orderBy(F.col("accepted").desc(), "name").limit(TOP).collect()
-    (total,) = selected.agg(F.count_distinct("sender").alias("n"), *sums).collect()
+    (total,) = selected.agg(F.count_distinct(cut("sender")).alias("n"), *sums).collect()
     everybody = Sender(name="", **{name: total[name] for name in OF_SENDERS})
     return Listing(rows=tuple(Sender(**row.asDict()) for row in rows), total=total["n"]), everybody
 
@@ -306,7 +307,7 @@ def _replies(selected: DataFrame) -> tuple[tuple[Shape, ...], Listing[Shape], in
         cut(F.coalesce(F.max("example"), F.lit(""))).alias("example"),
     )
     rows = shapes.orderBy(F.col("count").desc(), "shape").limit(TOP).collect()
-    # Rows with a null in one of them would not be counted; a shape is none.
+    # count_distinct skips rows containing null; `shape` is never null.
     count = F.count_distinct("shape", F.coalesce("code", F.lit(0)), F.coalesce("status", F.lit("")))
     (total,) = selected.agg(count.alias("n"), F.sum("count").alias("count")).collect()
     found = Listing(rows=_as_shapes(rows), total=total["n"])
