@@ -300,14 +300,17 @@ def test_a_batch_that_fails_under_a_stop_is_passed_over_only_with_spark_gone(
         query.stream.follow(stop)
 
 
-def test_what_done_raises_is_raised_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("raised", [BrokenPipeError, PipelineBusy])
+def test_what_done_raises_is_raised_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: type[Exception]
+) -> None:
     def done(_commit: Commit) -> None:
-        raise BrokenPipeError("nobody reads")
+        raise raised
 
     monkeypatch.setattr("mqcd.pipeline.batch.stream.take", lambda *_args, **_named: Commit(batch=1))
     query = Batch(None, SimpleNamespace(select=lambda _column: None))
     query.stream = Unstarted(Store(tmp_path), query, done, Context(ended=False))
-    with pytest.raises(BrokenPipeError):
+    with pytest.raises(raised):
         query.stream.follow(threading.Event())
 
 

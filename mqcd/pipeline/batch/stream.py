@@ -31,7 +31,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +52,7 @@ _LOOK = 0.5
 _GONE = (PySparkException, Py4JError, ConnectionError)
 """What calls of Spark end with when its Java does; also what a batch of a running one fails with."""
 _LOOKS = 4
-"""Looks at whether Java ends: a signal to the whole service may reach it after a worker of its."""
+"""Looks at whether Java ends: a signal to the whole service may reach it after one of its workers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +164,12 @@ class Stream:
             if self._stop.is_set():
                 return
             try:
-                with self._writing(self._stop) as last:
+                with ExitStack() as lock:
+                    try:
+                        last = lock.enter_context(self._writing(self._stop))
+                    except PipelineBusy:
+                        # Stopped while it waited.
+                        return
                     # What others took between two batches Spark does not know of.
                     files = frames.files_named(unread, last.taken)
                     now = self._clock.now()
@@ -172,9 +177,6 @@ class Stream:
                 # Spark begins with a batch also where there is nothing to take.
                 if taken is not last:
                     self._done(taken)
-            except PipelineBusy:
-                # Stopped while it waited.
-                return
             except Exception as error:
                 # Spark would wrap it in a text of its own.
                 self._failed = error
