@@ -103,6 +103,7 @@ class Stream(AsyncIterator[bytes]):
         self._hops = HopCounter()
         self._lines = LineLimit(maxline) if maxline else None
         self._ready: list[bytes] = []
+        """What comes first in the iteration: empty, or holds at least one octet, or that would end there."""
         self._watch: Callable[[bytes], None] | None = None
 
     async def begin(self, octets: int) -> bytes | None:
@@ -124,7 +125,7 @@ class Stream(AsyncIterator[bytes]):
         self._watch = watch
 
     async def head(self, octets: int) -> bytes:
-        """The beginning of what is to be iterated: its header section, if that has not more `octets`."""
+        """The beginning of what is to be iterated: its header section, if it is at most `octets` long."""
         head = b"".join(self._ready)
         while b"\r\n\r\n" not in head and len(head) <= octets and not self._body.done:
             head += await self._next()
