@@ -23,14 +23,14 @@ Where it `replaces`, its new messages are not refused after a failure or at `beg
 replace may have ended in the store. At `begin_again` all are lost: an edit that begins attempts or has new
 messages fails, with LOST, and any other has ended (True); what the store has of them is for the next owner.
 
-What is under way:
+What is under way; a change begins to be written where it is None:
 
-| `_writing` | `_under_way` | |
-|---|---|---|
-| None | None | idle |
-| a group | its write | |
-| a group | None | its write is done, its edits end: what `ended` changes waits until all of them have |
-| None | a write | one of an earlier lease: nothing begins until it has ended |
+| `_under_way` | its `group` | its `writing` | |
+|---|---|---|---|
+| None | | | idle |
+| set | a group | is not done | the group is being written |
+| set | a group | is done | its edits end: what `ended` changes waits until all of them have |
+| set | None | is not done | a write of an earlier lease, whose edits have ended |
 
 So there is one write at a time, and each begins with `messages` and all that `ended` keeps as the one before
 has left them.
@@ -41,6 +41,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
@@ -64,6 +65,14 @@ MOST_CHANGES = 500
 """Changes of one write, about."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A write; see the module's table."""
+
+    group: Group | None
+    writing: asyncio.Future[Sequence[int]]
 
 
 class Documents:
@@ -99,9 +108,7 @@ class Documents:
         """What waits for the next write."""
         self._edits_next = False
         """Whether a removal was written last: changes that wait go before the next one."""
-        self._writing: Group | None = None
-        self._under_way: asyncio.Future[Sequence[int]] | None = None
-        """The write of `_writing`; where that is None, a write of an earlier lease."""
+        self._under_way: _UnderWay | None = None
 
     def edit(self, edit: Edit) -> asyncio.Future[None]:
         """Write a change, after those before it. Returns what is done once it is durable and seen."""
@@ -134,7 +141,7 @@ class Documents:
         while self.refused.may_be_there(spid):
             if self._under_way is None or not self.refused.room:
                 raise StoreUnavailable("what is left of this message's last try cannot be removed yet")
-            await asyncio.wait([self._under_way])
+            await asyncio.wait([self._under_way.writing])
         self.refused.forget([spid])
 
     def add(self, spid: int, message: Message) -> None:
@@ -152,13 +159,14 @@ class Documents:
                 self._lose(message)
 
     def begin_again(self, marks: Marks, spids: SpidSource) -> None:
-        """As another node, perhaps, without messages. Changes under way end: what the store has of them is
-        for the next owner."""
+        """Restart empty, possibly under another node number. Changes under way end: what the store has of
+        them is for the next owner. Not to be called by an `ended`: the edits of its group would end twice."""
         self.drop(list(self.messages))
         self._marks, self._spids = marks, spids
-        group, waiting = self._writing or Group(), self._edits
-        self._writing, self._edits = None, []
-        edits = [*group.edits, *waiting]
+        group = Group()
+        if self._under_way is not None and self._under_way.group is not None:
+            group, self._under_way.group = self._under_way.group, None
+        edits, self._edits = [*group.edits, *self._edits], []
         self.refused.add(group.new(edit for edit in edits if not edit.replaces))
         _end_without(set(chain.from_iterable(edit.spids for edit in edits)), edits)
         self._write_next()
@@ -166,20 +174,19 @@ class Documents:
     async def idle(self) -> None:
         """Return when no change waits."""
         while self._under_way is not None:
-            await asyncio.wait([self._under_way])
+            await asyncio.wait([self._under_way.writing])
             await asyncio.sleep(0)
 
     def _write_next(self) -> None:
         """Begin what waits, unless a write is under way, until one takes its time."""
-        while self._writing is None and self._under_way is None and (begun := self._begin()) is not None:
-            self._writing, writing = begun
-            if not writing.done():
-                self._under_way = writing
-                writing.add_done_callback(partial(self._written, self._writing))
+        while self._under_way is None and (begun := self._begin()) is not None:
+            self._under_way = begun
+            if not begun.writing.done():
+                begun.writing.add_done_callback(partial(self._written, begun))
                 return
-            self._end(self._writing, writing)
+            self._end(begun)
 
-    def _begin(self) -> tuple[Group, asyncio.Future[Sequence[int]]] | None:
+    def _begin(self) -> _UnderWay | None:
         """Begin to write what comes first; None when nothing waits. After a fault it has failed."""
         removals = () if self._edits and self._edits_next else self.refused.removals()
         edits = self._edits[:MOST_CHANGES] if not removals else []
@@ -191,31 +198,29 @@ class Documents:
         try:
             if edits:
                 group = group_of(edits, self.messages, self._new_marks(edits))
-            return group, self._backend.write(group.write())
+            return _UnderWay(group, self._backend.write(group.write()))
         except Exception as error:
             log.critical("changes cannot be written because of a fault", exc_info=error)
-            return group, failed(error)
+            return _UnderWay(group, failed(error))
 
-    def _written(self, group: Group, writing: asyncio.Future[Sequence[int]]) -> None:
-        self._under_way = None
-        error = _error_of(writing)
-        if self._writing is group:
-            self._end(group, writing)
-        elif error is not None:
-            log.info("a write of an earlier lease: %s", error)
+    def _written(self, done: _UnderWay, _: asyncio.Future[Sequence[int]]) -> None:
+        self._end(done)
         self._write_next()
 
-    def _end(self, group: Group, writing: asyncio.Future[Sequence[int]]) -> None:
-        error = _error_of(writing)
+    def _end(self, done: _UnderWay) -> None:
+        group, error = done.group, _error_of(done.writing)
         try:
-            if group.removals:
+            if group is None:
+                if error is not None:
+                    log.info("a write of an earlier lease: %s", error)
+            elif group.removals:
                 self._end_removals(group.removals, error)
             elif error is not None:
                 self._end_failed(group, error)
             else:
-                self._end_durable(group, {*group.gone, *writing.result()})
+                self._end_durable(group, {*group.gone, *done.writing.result()})
         finally:
-            self._writing = None
+            self._under_way = None
 
     def _end_failed(self, group: Group, error: BaseException) -> None:
         """Nothing of it is seen. The store may have any part of it: what replaces nothing is removed."""
@@ -234,7 +239,7 @@ class Documents:
         _end_without(lost, group.edits)
 
     def _see(self, group: Group, unseen: Set[int]) -> None:
-        """A group is durable; `unseen`: but for these messages, which are another node's or refused."""
+        """Apply a durable group to `messages`, except `unseen` (lost or refused)."""
         self._marks = group.marks or self._marks
         if self.full and any(edit.contents for edit in group.edits):
             self.full = ""

@@ -48,12 +48,17 @@ class Edit:
     keys: Sequence[Line] = ()
     """Idempotency keys, by the SPID of each one's document."""
     contents: Mapping[int, bytes | None] = field(default_factory=dict)
-    """Of new messages, by SPID; None where it was staged."""
+    """Of new documents, by SPID: of a message its content, None where that was staged; of an idempotency key
+    b"". Each of them has a value in `puts` or `keys`, else ValueError."""
     replaces: bool = False
     """Whether its new messages replace what else it changes: a report its bounces."""
     ended: Callable[[bool], None] = lambda _: None
     """Called once it is durable (True) or has failed, before `done`. Lost messages are gone before that."""
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def __post_init__(self) -> None:
+        if self.contents.keys() - {each.spid for each in self.puts} - {spid for spid, _ in self.keys}:
+            raise ValueError("a new document needs a value")
 
     @property
     def replaced(self) -> Set[int]:

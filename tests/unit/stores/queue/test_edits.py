@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mqcd.core.model import Envelope, Recipient
 from mqcd.stores.queue.edits import Edit, group_of
 from mqcd.stores.queue.message import FIRST_SLOT, Message
@@ -39,3 +41,9 @@ async def test_nothing_is_written_of_a_message_that_another_node_has() -> None:
     group = group_of([Edit(puts=[ONE])], {}, {})
     assert group.gone == {SPID}
     assert group.write().changes == []
+
+
+async def test_a_new_document_needs_a_value() -> None:
+    with pytest.raises(ValueError, match="value"):
+        Edit(puts=[ONE], contents={SPID: b"x", SPID + 2: b""})
+    Edit(puts=[ONE], keys=[(SPID + 2, b"a key\n")], contents={SPID: b"x", SPID + 2: b""})
