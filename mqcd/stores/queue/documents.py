@@ -138,11 +138,16 @@ class Documents:
     async def may_come(self, spid: int) -> None:
         """Return when content may be staged for a message. Raises StoreUnavailable while what a write that
         failed has left of it cannot be removed, which would remove that content, too."""
-        while self.refused.may_be_there(spid):
-            if self._under_way is None or not self.refused.room:
+        while (may_be_there := self.refused.may_be_there(spid)) or self._removes(spid):
+            if self._under_way is None or (may_be_there and not self.refused.room):
                 raise StoreUnavailable("what is left of this message's last try cannot be removed yet")
             await asyncio.wait([self._under_way.writing])
         self.refused.forget([spid])
+
+    def _removes(self, spid: int) -> bool:
+        """Whether a removal of this message is under way: after the first one, too, others follow."""
+        group = self._under_way.group if self._under_way is not None else None
+        return group is not None and any(change.spid == spid for change in group.removals)
 
     def add(self, spid: int, message: Message) -> None:
         """The message as it is now."""

@@ -286,6 +286,30 @@ async def test_content_does_not_wait_for_a_removal_that_failed() -> None:
     await store.let(busy)
 
 
+class SlowShared(Slow):
+    """Refused mail is removed several times."""
+
+    lease_ms = 60_000
+
+
+async def test_content_waits_for_a_removal_under_way() -> None:
+    """The first removal is durable, so nothing is there; but a later one would take the content."""
+    store = SlowShared()
+    documents = documents_of(store)
+    documents.refused.add({2: {1: VALUE}, 4: {1: VALUE}})
+    documents.refused.removed([2, 4])
+    await asyncio.wait_for(documents.may_come(4), 10)
+    documents.try_again()
+    assert [change.spid for change in store.writes[-1].changes] == [2]
+    coming, other = (asyncio.ensure_future(documents.may_come(spid)) for spid in (2, 4))
+    await asyncio.sleep(0.01)
+    assert (coming.done(), other.done()) == (False, True)
+    store.waiting.pop().set_result(())
+    await asyncio.wait_for(coming, 10)
+    documents.try_again()
+    assert len(store.writes) == 1
+
+
 async def test_a_message_that_has_the_spid_of_refused_mail_stays() -> None:
     documents = documents_of(MappingStore())
     documents.refused.add({2: {1: VALUE}, 4: {1: VALUE}})
