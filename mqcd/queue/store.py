@@ -177,7 +177,8 @@ class ClusterStore:
             log.error("the journal is left for the next start: %s", error)
 
     async def _goes_on(self, shard: Shard, work: asyncio.Future[None]) -> bool:
-        """Wait for `work` as long as it goes on; returns whether it is done. Its exceptions pass through."""
+        """Wait for `work` as long as the helper gives signs or groups become durable; returns whether it is
+        done. Its exceptions pass through."""
         before: tuple[int, int] | None = None
         while (now := (shard.helper.signs, shard.figures.syncs)) != before:
             before = now
@@ -219,16 +220,14 @@ class ClusterStore:
         for segment in shard.ring:
             # The last reader closes its file.
             segment.on(SegmentEvent.CLOSE)
-            if segment.fd >= 0 and not segment.readers:
-                fd, segment.fd = segment.fd, -1
+            if (fd := segment.release_fd()) >= 0:
                 let_go(self._disk, fd, "a journal file")
         let_go(self._disk, shard.lock_fd, "the queue's lock")
         # An internal error goes up only now.
         ending.result()
 
     async def _end_processes(self, shard: Shard) -> None:
-        await shard.scans.stop()
-        await shard.helper.stop()
+        await asyncio.gather(shard.scans.stop(), shard.helper.stop())
 
     async def _end_writes(self, shard: Shard) -> None:
         try:

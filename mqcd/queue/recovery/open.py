@@ -114,7 +114,7 @@ def _read_disk(
     for path in irregular_files(disk, journal):
         raise StoreDamaged(f"{path} is no regular file, and stands where one of the journal's belongs")
     chain = find_chain(disk, journal, state)
-    unused = [*unused_files(disk, journal, chain), *unfinished(disk, options.settings.rootpath)]
+    unused = [*unused_files(disk, journal, chain), *_unfinished(disk, options.settings.rootpath)]
     opened += chain
     _open_chain(disk, chain, state)
     watch = _continue_behind(disk, chain, state, clock, now)
@@ -124,6 +124,14 @@ def _read_disk(
     # Not before: an edit that was only found written may be gone after the next power cut.
     _remove(disk, unused)
     return _Image(manifest, chain, watch)
+
+
+def _unfinished(disk: Disk, queue_root: Path) -> list[Path]:
+    try:
+        return unfinished(disk, queue_root)
+    except OSError as error:
+        log.error("the quarantine cannot be read: %s", describe(error))
+        return []
 
 
 def _read_state(options: Options, disk: Disk, now: int) -> ManifestState:

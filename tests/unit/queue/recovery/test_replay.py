@@ -254,6 +254,19 @@ async def test_a_record_that_is_none_is_put_aside_and_stops_nothing(rig: Rig) ->
     assert again.store.engine().quarantined_lines == 1
 
 
+async def test_a_quarantine_that_cannot_be_read_keeps_no_start(rig: Rig) -> None:
+    [sent] = await rig.post.send("a@example.org")
+    root = rig.root.with_name("killed")
+    copy_as_killed(rig.root, root)
+    again = Rig(root, rig.clock)
+    again.disk.fail("names", "*/quarantine", times=None)
+    await again.open()
+    try:
+        assert [each.key for each in await again.post.claim_all()] == [sent.key]
+    finally:
+        await again.close()
+
+
 async def test_a_begun_record_that_does_not_check_ends_the_start(rig: Rig) -> None:
     [sent] = await rig.post.send("a@example.org")
     line = record.encode(sent).replace(b"a@example.org", b"b@example.org")
