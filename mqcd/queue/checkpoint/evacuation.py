@@ -118,14 +118,14 @@ class Evacuator:
             await freezing.thaw()
             raise
         try:
-            # Until the frozen entries are dropped they are read here: a reader that lets go does not close
-            # the file meanwhile (`Segment.unpin`). `_free` does, or, where readers are left, the last one.
-            segment.readers += 1
+            # Until the frozen entries are dropped they are read here.
+            segment.pin()
             try:
                 borrowers = shard.evacuated(segment, moved)
                 await self._release(segment, frozen, borrowers)
             finally:
-                segment.readers -= 1
+                if (fd := segment.unpin()) >= 0:
+                    let_go(shard.disk, fd, "a journal file that is free")
             await self._free(segment, moved)
         except Exception as error:
             shard.journal.break_off()
@@ -271,9 +271,6 @@ class Evacuator:
             except OSError as error:
                 log.error("a journal file that is free could not be removed: %s", describe(error))
         del shard.ring.segments[segment.number]
-        if not segment.readers and segment.fd >= 0:
-            fd, segment.fd = segment.fd, -1
-            let_go(shard.disk, fd, "a journal file that is free")
         # Claims that were held back by a full ring may go on.
         shard.notify()
 

@@ -196,7 +196,7 @@ class Shard:
         if entry.raw:
             return entry.raw
         segment = entry.segment
-        segment.readers += 1
+        segment.pin()
         try:
             return await read_at(self.disk, self.executor, segment.fd, entry.length, entry.offset)
         finally:

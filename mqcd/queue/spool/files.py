@@ -102,7 +102,7 @@ class SegmentContent:
         self._next = offset
         self._end = offset + length
         self.size = length
-        segment.readers += 1
+        segment.pin()
 
     async def read(self, octets: int) -> bytes:
         """The next octets; b"" at the end."""

@@ -338,7 +338,7 @@ class Journal:
     def _committed(self, group: Group, micros: int, fresh: bool) -> None:
         """The group is durable: memory follows, and what is called has the order of the module's table."""
         segment, frames = group.segment, group.frames
-        segment.end, segment.next_ordinal = group.end, group.next_ordinal
+        segment.reach(group.end, group.next_ordinal)
         self.sequence = group.next_sequence
         placed = 0
         try:

@@ -198,7 +198,7 @@ def scan(
                 )
     finally:
         disk.close(fd)
-    segment.end, segment.next_ordinal = walk.end, walk.ordinal
+    segment.reach(walk.end, walk.ordinal)
     return damage + walk.damage
 
 
@@ -227,7 +227,7 @@ def read_tail(disk: Disk, segment: Segment) -> Tail:
                     spid = max([spid, *map(spid_in, submissions(header.kind, body)[0])])
     finally:
         disk.close(fd)
-    segment.end, segment.next_ordinal = walk.end, walk.ordinal
+    segment.reach(walk.end, walk.ordinal)
     return Tail(walk.sequence + walk.short, spid, at)
 
 

@@ -31,12 +31,12 @@ to others. It sets their `end`, `next_ordinal`, `entries`, `borrowers` and `tota
 
 | field | is changed by |
 |---|---|
-| `end`, `next_ordinal` | `Journal._committed`; at a start `wal.chain` and `wal.scan` |
+| `end`, `next_ordinal` | `reach`, which `Journal._committed` and, at a start, `wal.scan` call; `wal.chain` |
 | `entries` | `place`, at a start called by `wal.live_entries`; `Entries`, `Shard.evacuated` |
 | `borrowers` | `Entries`; at a start `wal.live_entries`; `Shard.evacuated` |
-| `fd` | the committer, at a start `recovery.open`; -1 before it is closed (`Trouble`: out of the ring) |
+| `fd` | the committer, at a start `recovery.open`; `release_fd` (`Trouble` closes it out of the ring) |
 | `filled` | the committer |
-| `readers` | `SegmentContent`, `Shard.raw_line`: released by `unpin`; an evacuation, whose `_free` closes |
+| `readers` | `pin` and `unpin`, called by `SegmentContent`, `Shard.raw_line` and the evacuation |
 | `failed`; `kept`, `sealed_at` | `Trouble`; `Sealing`, at a start `recovery.open` |
 | `must_reach`, `must_hold` | `wal.chain` at a start |
 | `spooled`; `totals` | the evacuation; the export, at a start `recovery.replay` |
@@ -67,7 +67,7 @@ class SegmentState(Enum):
     """How far a segment has come."""
 
     OPEN = auto()
-    """Frames are appended to it, or it is left and may still lose the group that failed."""
+    """Frames are appended to it; or it is abandoned, and its last group, which failed, may be truncated."""
     SEALED = auto()
     """It takes no more frames, and where it ends is certain."""
     EXPORTED = auto()
@@ -231,8 +231,8 @@ class Segment:
         """Where the next frame goes; all before it is durable."""
         self.next_ordinal = 0
         self.must_reach = 0
-        """Every sequence below it is known to have been durable, or left out for what is lost: by the next
-        segment, or by the MANIFEST for the newest one, which else says of itself where it ends."""
+        """Every sequence below it was durable, or is known to be lost: the next segment says so, or the
+        MANIFEST of the newest one, which else says of itself where it ends."""
         self.must_hold = 0
         """Octets that its file is known to have had."""
         self.kept = False
@@ -266,13 +266,24 @@ class Segment:
         """Whether nothing is left in it that only it has."""
         return self.state is SegmentState.RETIRED
 
+    def reach(self, end: int, next_ordinal: int) -> None:
+        """Its frames up to `end` are durable."""
+        self.end, self.next_ordinal = end, next_ordinal
+
+    def pin(self) -> None:
+        """Keep the file open, and from being used again, until `unpin`."""
+        self.readers += 1
+
     def unpin(self) -> int:
-        """Take a pin back. Returns the descriptor of a retired segment without pins, for the caller to close,
-        or -1."""
+        """Take a pin back. Of a retired segment: as `release_fd`; else returns -1."""
         self.readers -= 1
-        fd = -1
-        if self.retired and not self.readers:
-            fd, self.fd = self.fd, -1
+        return self.release_fd() if self.retired else -1
+
+    def release_fd(self) -> int:
+        """The descriptor, for the caller to close; -1 while there are pins, or where it is released."""
+        if self.readers:
+            return -1
+        fd, self.fd = self.fd, -1
         return fd
 
     def place(self, entry: JournalEntry, ordinal: int, offset: int, length: int) -> None:

@@ -56,8 +56,10 @@ def test_only_a_settled_segment_is_the_next_to_evacuate(segment: Segment) -> Non
 
 
 def test_the_last_pin_of_a_retired_segment_gives_its_descriptor(segment: Segment) -> None:
-    segment.fd, segment.readers = 7, 2
-    assert segment.unpin() == -1
+    segment.fd = 7
+    segment.pin()
+    segment.pin()
+    assert segment.unpin() == segment.release_fd() == -1
     segment.on(SegmentEvent.CLOSE)
     assert segment.unpin() == 7
-    assert segment.fd == -1
+    assert segment.fd == segment.release_fd() == -1
