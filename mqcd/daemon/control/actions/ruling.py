@@ -1,9 +1,9 @@
 """The pages of the standing rules.
 
 GET /v1/rules lists the standing ones, with `applied`: how often each has kept a recipient back or slowed it
-since the start. POST /v1/rules adds one, see `form`; with `dry_run` it says how much mail that waits it selects,
-and shows the first few. POST /v1/rules/cancel takes an `id`, and says what stays of the rule and how to take
-that back.
+since the start. POST /v1/rules adds one, see `form`; with `dry_run` it says how much mail that waits it
+selects, and shows the first few. POST /v1/rules/cancel takes an `id`, and says what stays of the rule and how
+to take that back.
 """
 
 from __future__ import annotations
