@@ -41,7 +41,7 @@ _AT_ONCE = 16
 _MARK, _MESSAGE, _ZONE = b"mark ", b"message ", b"delivery-zone "
 _THERE, _META = b"#", b"*"
 _VERIFIED: Mapping[str, Any] = {"verify_checksums": True}
-"""Of each read."""
+"""Of each read of a value."""
 _NO_ZONE = b"default"
 """Stands for mail that no header sends to a zone."""
 

@@ -78,7 +78,8 @@ class View(ABC):
 
     @abstractmethod
     def moment(self, files: EventFiles) -> Moment:
-        """All of it, and the events that are in none of the files. Raises StoreUnavailable, OSError."""
+        """All of it, and the events that are in none of the files. Raises StoreBusy, StoreUnavailable,
+        OSError."""
 
     @abstractmethod
     def close(self) -> None:
