@@ -314,7 +314,7 @@ class Server:
         pairs = zip(changes.settings.submit.listeners, wanted.settings.submit.listeners, strict=True)
         taken = {listener.name for listener, new in pairs if listener.ssl == new.ssl}
         steps: Sequence[Callable[[], None]] = (
-            # First: what the others log goes by it.
+            # Before the others: what they log goes by it.
             lambda: self._log.reload(self.settings.ops.log),
             lambda: self.tls.use({name: each for name, each in (tls or {}).items() if name in taken}),
             lambda: self._ports.reload(self.settings),

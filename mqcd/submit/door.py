@@ -34,6 +34,7 @@ Settings read: interface, port, name, proxies, maxpeerconnections, and those of 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import itertools
 import socket
 import sys
@@ -198,7 +199,7 @@ class Door:
         loop = asyncio.get_running_loop()
         if takes:
             await self._rulemaking.load()
-            self.intake.book = self._rulemaking.current.book
+            self._go_by_rules()
         if self._acceptor is None:
             await self.bind()
         if self._acceptor is not None and not self._stopping:
@@ -237,8 +238,15 @@ class Door:
         self._rulemaking.reload(server, ssl or self.settings.ssl)
         current = self._rulemaking.current
         self.settings = replace(self.settings, server=current.server, ssl=current.ssl)
-        self.intake.book = current.book
+        self._go_by_rules()
         self.look_at_files()
+
+    def _go_by_rules(self) -> None:
+        current = self._rulemaking.current
+        if current.handlers:
+            # With aiosmtpd, which a server without filters does not need. Not in a session: others would wait.
+            importlib.import_module("mqcd.submit.session.filtering")
+        self.intake.book = current.book
 
     def look_at_files(self) -> None:
         """Read the files of users and the blacklist again, soon, where they have

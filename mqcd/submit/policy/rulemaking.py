@@ -6,7 +6,7 @@ and kept up to date.
 * Until `load` there are no filters, lists and users. Rules without the filter that they name refuse all
   sessions (`Rules.unfiltered`).
 * Host names in relay_clients and remotenets are looked up from the start on, at a reload, and again every ten
-  minutes (every 30 s while one could not be), by their addresses: the name that an address claims to have
+  minutes (every 30 s until each has been once), by their addresses: the name that an address claims to have
   proves nothing. The start does not wait for DNS. A name that DNS does not answer for keeps its last
   addresses; before it has any, refusals to relay are temporary. Without a resolver they are never known.
 * The files of users and of the blacklist are read at the start, and every two seconds if they have changed.

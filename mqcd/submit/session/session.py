@@ -142,7 +142,7 @@ class Session(asyncio.Protocol):
         bare_lf = rules.settings.bare_newline is BareNewline.NORMALIZE
         self.wire = Wire(self._loop, self.transport, self.deadlines, bare_lf=bare_lf)
         if rules.handler is not None:
-            # With aiosmtpd, which a server without a filter does not need.
+            # `Door` has imported it.
             from mqcd.submit.session.filtering import Filter
 
             self.filter = Filter(rules.handler, self.dialogue, self.transport, self.intake.clock, self.work)
