@@ -244,7 +244,7 @@ class Door:
     def _go_by_rules(self) -> None:
         current = self._rulemaking.current
         if current.handlers:
-            # With aiosmtpd, which a server without filters does not need. Not in a session: others would wait.
+            # With aiosmtpd, which a server without filters does not need; sessions must not wait for it.
             importlib.import_module("mqcd.submit.session.filtering")
         self.intake.book = current.book
 
