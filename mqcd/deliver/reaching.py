@@ -26,9 +26,13 @@ here:
 | `_batches`: one of these | `act` | `_drop_unawaited`; `_forget` |
 | `_batches`: a release or an undo: takes back | `act`, if a recipient awaits any | the same |
 
-`_batches` has them in the order in which they ran. Those are forgotten that ran KEPT_MS ago, and those of a
-rule that has ended: a new rule's batch on what waits has the rule's id (`StandingRule.batch`). While the rule
-stands its batch is not `pending`: the rule stands in the other process, too.
+`_batches` has them in the order in which they ran. One that goes on after a restart comes to `act` twice and
+keeps its place: none has run since. Those are forgotten that this process has known for KEPT_MS, and those of
+a rule that has ended: a new rule's batch on what waits has the rule's id (`StandingRule.batch`). While the
+rule stands its batch is not `pending`: the rule stands in the other process, too.
+
+After an exception in `take_amendment` the recipient waits for its batches still, and is not tried until they
+are forgotten: it is deferred each time that it is claimed (by ATRN: left at rest).
 
 Example: `take_amendment` of a recipient that three of these batches are to reach, one after the other. `made`
 is what they come to so far, and makes each state of the record from the one that was claimed:
@@ -57,7 +61,7 @@ from mqcd.core.queueing.amendment import ENDS, SPENT, amended_by, applies, batch
 from mqcd.core.selecting.selection import Selection
 
 KEPT_MS = 24 * 3_600_000
-"""How long it is remembered that a batch has not reached a recipient: it may have been delivered."""
+"""How long a process remembers that a batch has not reached a recipient: it may have been delivered."""
 _TAKES_BACK = frozenset({Action.RELEASE, Action.UNDO})
 """Actions that let go mail that they select, which others have not reached yet."""
 
@@ -75,10 +79,12 @@ class _Ran:
     batch: Batch
     selection: Selection | None
     """Of one that takes back; None = of another, whose recipients are in `awaited`."""
+    known: int
+    """Since when, monotonic ms: after a restart it is older than that."""
 
 
 class Reaching:
-    """One per deliverer. Times are wall time, ms."""
+    """One per deliverer."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -91,11 +97,11 @@ class Reaching:
 
     def act(self, keys: Collection[Key], batch: Batch, selection: Selection) -> None:
         """A batch that has run on a selection is to reach these recipients of it, which were in flight."""
-        oldest = self._clock.now() - KEPT_MS
-        self._forget({name for name, ran in self._batches.items() if ran.batch.at <= oldest})
+        now = self._clock.monotonic()
+        self._forget({name for name, ran in self._batches.items() if ran.known <= now - KEPT_MS})
         awaited, alone = self.awaited, frozenset({batch.id})
         awaited.update({key: awaited[key] | alone if key in awaited else alone for key in keys})
-        self._batches[batch.id] = _Ran(batch, selection if batch.action in _TAKES_BACK else None)
+        self._batches[batch.id] = _Ran(batch, selection if batch.action in _TAKES_BACK else None, now)
         self._drop_unawaited()
 
     def _drop_unawaited(self) -> None:

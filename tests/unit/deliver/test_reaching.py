@@ -11,7 +11,7 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Action, Amended, Area, Batch, Recipient
 from mqcd.core.queueing.amendment import amended_by, batch_of
 from mqcd.core.selecting.selection import Selection
-from mqcd.deliver.reaching import Reaching
+from mqcd.deliver.reaching import KEPT_MS, Reaching
 from tests.fakes.clock import START_MS
 from tests.fakes.dialer import Peer
 from tests.unit.core.selecting.test_rules import rule
@@ -186,6 +186,22 @@ async def test_what_has_not_followed_goes_on_elsewhere() -> None:
             after.act(pending[2], pending[0], pending[1])
         assert [after.take_amendment(each) is not None for each in sent] == [True, False, False]
         assert after.pending() == []
+
+
+async def test_a_batch_counts_for_a_day_from_when_the_process_learns_of_it() -> None:
+    """Also after a longer stop, and whatever the wall clock does."""
+    async with Kit() as kit:
+        first, second = await kit.submit("a@example.com", "b@example.com")
+        reaching = Reaching(kit.clock)
+        kit.clock.leap(2 * KEPT_MS)
+        reaching.act([first.key], act(Action.HOLD), Selection())
+        reaching.act([second.key], act(Action.REMOVE), Selection())
+        kit.clock.advance(KEPT_MS - 1)
+        reaching.act([], act(Action.REDIRECT), Selection())
+        assert reaching.take_amendment(first) == Amended(batch=act(Action.HOLD))
+        kit.clock.advance(1)
+        reaching.act([], act(Action.REDIRECT), Selection())
+        assert reaching.take_amendment(second) is None
 
 
 @pytest.mark.parametrize(("recorded", "left"), [(0, 2), (1, 1), (2, 0)])
