@@ -73,6 +73,8 @@ class _UnderWay:
 
     group: Group | None
     writing: asyncio.Future[Sequence[int]]
+    removes: Set[int] = frozenset()
+    """The messages that it removes; they stay at `begin_again`, for the write goes on."""
 
 
 class Documents:
@@ -146,8 +148,7 @@ class Documents:
 
     def _removes(self, spid: int) -> bool:
         """Whether a removal of this message is under way: after the first one, too, others follow."""
-        group = self._under_way.group if self._under_way is not None else None
-        return group is not None and any(change.spid == spid for change in group.removals)
+        return self._under_way is not None and spid in self._under_way.removes
 
     def add(self, spid: int, message: Message) -> None:
         """The message as it is now."""
@@ -203,7 +204,8 @@ class Documents:
         try:
             if edits:
                 group = group_of(edits, self.messages, self._new_marks(edits))
-            return _UnderWay(group, self._backend.write(group.write()))
+            removes = frozenset(each.spid for each in removals)
+            return _UnderWay(group, self._backend.write(group.write()), removes)
         except Exception as error:
             log.critical("changes cannot be written because of a fault", exc_info=error)
             return _UnderWay(group, failed(error))

@@ -57,6 +57,8 @@ class Edit:
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def __post_init__(self) -> None:
+        if not self.contents:
+            return
         if self.contents.keys() - {each.spid for each in self.puts} - {spid for spid, _ in self.keys}:
             raise ValueError("a new document needs a value")
 

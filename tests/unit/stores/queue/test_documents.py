@@ -310,6 +310,22 @@ async def test_content_waits_for_a_removal_under_way() -> None:
     assert len(store.writes) == 1
 
 
+async def test_content_waits_for_a_removal_of_an_earlier_lease() -> None:
+    store = SlowShared()
+    documents = documents_of(store)
+    documents.refused.add({2: {1: VALUE}})
+    documents.refused.removed([2])
+    documents.try_again()
+    documents.begin_again({}, SpidSource(1, 0))
+    coming = asyncio.ensure_future(documents.may_come(2))
+    await asyncio.sleep(0.01)
+    assert not coming.done()
+    for _ in ("the earlier one", "one of this lease"):
+        store.waiting.pop().set_result(())
+        await asyncio.sleep(0.01)
+    await asyncio.wait_for(coming, 10)
+
+
 async def test_a_message_that_has_the_spid_of_refused_mail_stays() -> None:
     documents = documents_of(MappingStore())
     documents.refused.add({2: {1: VALUE}, 4: {1: VALUE}})
