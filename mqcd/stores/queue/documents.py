@@ -34,6 +34,15 @@ What is under way; a change begins to be written where it is None:
 
 So there is one write at a time, and each begins with `messages` and all that `ended` keeps as the one before
 has left them.
+
+Who changes what is kept of the store:
+
+| | set, or added to, by | cleared, or taken from, by |
+|---|---|---|
+| `messages` | `add`, also for `_see` | `drop`; `_see`, what is at its end |
+| `unexported` | `add` | `drop`; `_see`, what is exported |
+| `full` | `is_full`, also for `_end_failed` | `try_again`; `_see`, after a write with new messages |
+| `_marks` | `_see`, those that the write had; `begin_again` | |
 """
 
 from __future__ import annotations
@@ -140,8 +149,8 @@ class Documents:
     async def may_come(self, spid: int) -> None:
         """Return when content may be staged for a message. Raises StoreUnavailable while what a write that
         failed has left of it cannot be removed, which would remove that content, too."""
-        while (may_be_there := self.refused.may_be_there(spid)) or self._removes(spid):
-            if self._under_way is None or (may_be_there and not self.refused.room):
+        while self.refused.may_be_there(spid) or self._removes(spid):
+            if self._under_way is None or self.refused.is_blocked(spid):
                 raise StoreUnavailable("what is left of this message's last try cannot be removed yet")
             await asyncio.wait([self._under_way.writing])
         self.refused.forget([spid])
@@ -238,7 +247,13 @@ class Documents:
             edit.end(error)
 
     def _end_durable(self, group: Group, lost: Set[int]) -> None:
-        """The store has it, but for the `lost`."""
+        """The store has it, but for the `lost`. In this order:
+
+        1. What is refused: `ended` may let it come again, which forgets it.
+        2. What is lost: `_see` removes it from `messages` without `lose`.
+        3. What is seen.
+        4. `ended`, which goes by what `lose` has moved (`recording._recorded`), and by `messages`.
+        """
         refused = group.new(edit for edit in group.edits if edit.fails_without(lost)) if lost else {}
         self.refused.add(refused)
         self.drop(lost)

@@ -62,6 +62,10 @@ class Refused:
         """Whether the store may have it, though nothing arrives late."""
         return any(some[spid].left == self._times for some in self._states if spid in some)
 
+    def is_blocked(self, spid: int) -> bool:
+        """Whether the store may have it until `try_again`, or longer."""
+        return not self.room and self.may_be_there(spid)
+
     def add(self, messages: Mapping[int, Mapping[int, bytes]]) -> None:
         """These are to be removed; with the values that were to be written."""
         self.forget(messages)
