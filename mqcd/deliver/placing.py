@@ -16,7 +16,8 @@ effect.
 | else | waits in `_waiting`; the first one of its domain begins `_route` | |
 | an exception | logged; settled: deferred, 4.3.0 | the same |
 
-While delivery stops, what would be placed is parked instead, due at once.
+While delivery stops, what would be placed is parked instead, due at once. What comes behind its route
+is not: `Deliverer.stop` parks it as it empties the table.
 """
 
 from __future__ import annotations
@@ -220,8 +221,8 @@ class Placing:
                     continue
                 if hop is None:
                     failed.append(each)
-                else:
-                    gives.append(self._enter(each, domain, hop, rule))
+                elif (give := self._enter(each, domain, hop, rule)) is not None:
+                    gives.append(give)
             except Exception:
                 self._own_fault(each)
         if isinstance(route, Unroutable) and failed:
