@@ -108,15 +108,15 @@ class Deliverer:
         wake = self._wake = Wake(table, store, clock)
         kick = wake.kick
         suspects = self._suspects = Suspects(store, clock)
-        recorder = self._recorder = Recorder(store, clock, wake.released, kick, suspects)
+        reaching = self.reaching = Reaching(clock, lambda: terms.schedule.longest)
+        """What operators' batches have still to do to mail in flight."""
+        recorder = self._recorder = Recorder(store, clock, wake.released, kick, suspects, reaching.settled)
         settling = self._settling = Settling(terms, store, recorder, notifier)
         sweep = self._sweep = Sweep(clock, _tick_of(settings))
         connector = self._connector = Connector(terms, resolver, dialer, observer, sweep)
         outward = (store, recorder, settling, connector, sweep)
         worker = partial(Worker, terms, table, *outward, self._place_anew, kick)
         pool = self._pool = Pool(clock, table, worker)
-        reaching = self.reaching = Reaching(clock)
-        """What operators' batches have still to do to mail in flight."""
         standing = self._standing = Standing(clock, store.may_expire)
         ruling = (reaching, standing)
         placing = self._placing = Placing(terms, table.entering, resolver, settling, *ruling, kick)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -12,10 +13,11 @@ from mqcd.core.model import Action, Amended, Area, Batch, Recipient
 from mqcd.core.queueing.amendment import amended_by, batch_of
 from mqcd.core.selecting.selection import Selection
 from mqcd.deliver.reaching import KEPT_MS, Reaching
-from tests.fakes.clock import START_MS
+from tests.fakes.clock import START_MS, turns
 from tests.fakes.dialer import Peer
+from tests.fakes.store import MemoryStore
 from tests.unit.core.selecting.test_rules import rule
-from tests.unit.deliver.kit import RELAYED, Kit
+from tests.unit.deliver.kit import RELAYED, SCHEDULE, Kit
 from tests.unit.deliver.test_standing import GRACE, stand
 
 
@@ -202,6 +204,36 @@ async def test_a_batch_counts_for_a_day_from_when_the_process_learns_of_it() -> 
         kit.clock.advance(1)
         reaching.act([], act(Action.REDIRECT), Selection())
         assert reaching.take_amendment(second) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "reply", "verb"),
+    [(".", b"250 taken\r\n", Verb.DELIVERED), ("DATA", b"554 5.7.1 no\r\n", Verb.BOUNCED)],
+)
+async def test_what_is_delivered_or_bounced_awaits_nothing(asked: str, reply: bytes, verb: Verb) -> None:
+    peer = Peer({asked: None})
+    async with Kit(hosts={"192.0.2.1": lambda: peer}) as kit:
+        sent = await under_way(kit)
+        await turns()
+        kit.deliverer.act([sent.key], act(Action.HOLD), Selection())
+        assert kit.deliverer.reaching.pending()
+        peer._connection.say(reply)
+        await kit.heard(verb)
+        await turns()
+        assert not kit.deliverer.reaching.pending()
+
+
+async def test_an_action_reaches_a_deferral_of_days() -> None:
+    schedule = replace(SCHEDULE, delays=(2 * KEPT_MS,), maxtime=9 * KEPT_MS)
+    store = partial(MemoryStore, schedule=schedule)
+    async with Kit(hosts={"192.0.2.1": lambda: Peer({"DATA": None})}, schedule=schedule, store=store) as kit:
+        sent = await under_way(kit)
+        kit.deliverer.act([sent.key], act(Action.HOLD), Selection())
+        await left_by(kit)
+        await kit.clock.run_for(KEPT_MS)
+        kit.deliverer.act([], act(Action.REMOVE), Selection())
+        await kit.clock.run_for(KEPT_MS + GRACE)
+        assert kit.observer.verbs(sent.key)[-2:] == [Verb.DEFERRED, Verb.HELD]
 
 
 @pytest.mark.parametrize(("recorded", "left"), [(0, 2), (1, 1), (2, 0)])
