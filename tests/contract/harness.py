@@ -5,7 +5,6 @@ A new store joins by one line in HARNESSES; every test then runs on it as well.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
@@ -212,11 +211,8 @@ class StoreHarness(ABC):
 
     async def _still(self) -> None:
         """What is killed looks for no mail of others any more, although the tests hold it open."""
-        tasks = [store._sharing for store in self._open if store._sharing is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        for store in self._open:
+            await store._opened.stop_sharing()
 
     async def stop(self) -> None:
         while self._open:

@@ -1,5 +1,7 @@
 """`core.ports.QueueStore` over documents: the queue of every store but the clustered-file one.
 
+What lasts from `open` to `close` is a `Run`; it goes as `close` begins. Without one the queue is not open.
+
 What is due, claimed and counted is kept in memory, about a kilobyte for each recipient, in the states of the
 tables in `state`: what each end of a `begin`, `settle` or `park` leaves of its recipients is there. `backend`
 keeps the documents. The promises are the port's, as far as the backend's own go (`Promises`).
@@ -11,7 +13,7 @@ Until it is `loaded`, claims give nothing; `pick`, `moment`, `content`, `admit` 
 without an idempotency key is taken, mail with one waits. Where the store fails before that, the start has
 failed, as where `open` raises: `recovered` says so, and it stays as it is until it is closed.
 
-Failures: StoreUnavailable while it is closed or not `loaded`, and for what the backend cannot write;
+Failures: StoreUnavailable while it is not open or not `loaded`, and for what the backend cannot write;
 ValueError for a fault of the calling program: settling, parking or beginning what is not claimed, a SPID
 used twice.
 """
@@ -22,7 +24,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
@@ -59,8 +60,8 @@ from mqcd.stores.queue.recording import (
     record,
     settle_streamed,
 )
+from mqcd.stores.queue.run import Run
 from mqcd.stores.queue.state import State, Surroundings
-from mqcd.stores.queue.taking import load, log_failure, once_loaded, share
 from mqcd.stores.queue.waiting import Waiting
 
 PICKED_AT_ONCE = 250
@@ -90,13 +91,11 @@ class StoredQueue:
         source = events.source if events is not None else None
         self._around = Surroundings(backend, clock, observer, source)
         self._schedule = schedule
-        self._state: State | None = None
-        self._opening = asyncio.Lock()
+        self._run: Run | None = None
+        """From the end of `open` to the begin of `close`."""
+        self._turn = asyncio.Lock()
+        """Of `open` and `close`: one at a time, in the order of the calls."""
         self._closing: asyncio.Task[None] | None = None
-        self._loading: asyncio.Task[None] | None = None
-        self._sharing: asyncio.Task[None] | None = None
-        self._exporter: Exporter | None = None
-        self._exporting: asyncio.Task[None] | None = None
         self._find: FindConnection | None = None
 
     @property
@@ -105,10 +104,14 @@ class StoredQueue:
         return self._around.backend.promises
 
     @property
-    def _live(self) -> State:
-        if self._state is None:
+    def _opened(self) -> Run:
+        if self._run is None:
             raise StoreUnavailable("the queue is not open")
-        return self._state
+        return self._run
+
+    @property
+    def _live(self) -> State:
+        return self._opened.state
 
     @property
     def _loaded(self) -> State:
@@ -120,25 +123,21 @@ class StoredQueue:
 
     async def open(self) -> None:
         """Take mail; what the last run left is read meanwhile, see `recovered`. Raises StoreBusy."""
-        async with self._opening:
-            if self._closing is not None and not self._closing.done():
-                await asyncio.wait([self._closing])
-            if self._state is None:
-                await self._open()
+        async with self._turn:
+            if self._run is None:
+                self._run = await self._begin()
+                # Other settings may have come meanwhile.
+                self._set(self._run)
 
-    async def _open(self) -> None:
+    async def _begin(self) -> Run:
         marks = await self._around.backend.open()
-        state = self._state = State(self._around, self._schedule, marks, self._key_age)
-        state.look_at_clock()
-        exporter = self._exporter = await self._start_exporter(state)
-        loading = self._loading = asyncio.ensure_future(load(state))
-        if self._around.backend.lease_ms:
-            self._sharing = asyncio.ensure_future(once_loaded(loading, state, partial(share, state)))
-            self._sharing.add_done_callback(partial(log_failure, "mail of other nodes is not taken over"))
-        if exporter is not None:
-            # What is read later may be in the newest file, which a new one would make forgotten.
-            self._exporting = asyncio.ensure_future(once_loaded(loading, state, exporter.run))
-            self._exporting.add_done_callback(partial(log_failure, "events are not exported"))
+        try:
+            state = State(self._around, self._schedule, marks, self._key_age)
+            state.look_at_clock()
+            return Run(state, await self._start_exporter(state))
+        except BaseException:
+            await self._around.backend.close()
+            raise
 
     async def _start_exporter(self, state: State) -> Exporter | None:
         if self._events is None:
@@ -146,49 +145,33 @@ class StoredQueue:
         exporter = Exporter(
             state.documents, self._events, self._around.clock, self._disk, state.look_at_clock
         )
-        try:
-            await exporter.start()
-        except BaseException:
-            self._state = None
-            await self._around.backend.close()
-            raise
+        await exporter.start()
         return exporter
 
     async def recovered(self) -> None:
         """Return when what the last run left may be claimed. Raises StoreUnavailable, also where it is closed
         before that, and StoreDamaged."""
-        if self._loading is None:
-            return
-        await asyncio.wait([self._loading])
-        if self._loading.cancelled():
-            raise StoreUnavailable("the queue was closed while it was being read")
-        self._loading.result()
+        await self._opened.recovered()
 
     async def close(self) -> None:
-        """End what is being written, and release the store. It goes on where its caller is cancelled; a
-        second call waits for it."""
-        if self._state is not None:
-            state, self._state = self._state, None
-            state.closing = True
-            self._closing = asyncio.ensure_future(self._close(state))
-        if self._closing is not None and not self._closing.done():
-            await asyncio.shield(self._closing)
+        """End what is being written, and release the store. It waits for an `open` or `close` under way; then
+        it goes on where its caller is cancelled."""
+        await self._turn.acquire()
+        run, self._run = self._run, None
+        self._closing = asyncio.ensure_future(self._close(run))
+        self._closing.add_done_callback(lambda _: self._turn.release())
+        await asyncio.shield(self._closing)
 
-    async def _close(self, state: State) -> None:
-        try:
-            for task in (self._loading, self._sharing, self._exporting):
-                if task is not None:
-                    task.cancel()
-                    await asyncio.wait([task])
-            await state.idle()
-            if self._exporter is not None:
-                await self._exporter.close(export=state.loaded)
-        finally:
-            await self._around.backend.close()
+    async def _close(self, run: Run | None) -> None:
+        if run is not None:
+            try:
+                await run.close()
+            finally:
+                await self._around.backend.close()
 
     def refusing(self) -> str:
         """Why no mail is taken now; "" when it is."""
-        return self._state.documents.full if self._state is not None else "the queue is not open"
+        return self._run.state.documents.full if self._run is not None else "the queue is not open"
 
     def stalled(self) -> str:
         """Why no verdict can be recorded now; "" when they can be."""
@@ -198,11 +181,14 @@ class StoredQueue:
         """Go by another schedule from now on, and keep event files for another time."""
         if retention is not None and self._events is not None:
             self._events = replace(self._events, retention=retention)
-        if self._exporter is not None and self._events is not None:
-            self._exporter.files = self._events
         self._schedule = schedule
-        if self._state is not None:
-            self._state.schedule = schedule
+        if self._run is not None:
+            self._set(self._run)
+
+    def _set(self, run: Run) -> None:
+        run.state.schedule = self._schedule
+        if run.exporter is not None and self._events is not None:
+            run.exporter.files = self._events
 
     # ------------------------------------------------------------ mail in
 
@@ -400,19 +386,21 @@ class StoredQueue:
             for _, message in sorted(state.documents.messages.items())
             for _, each in sorted(message.records.items())
         ]
-        newest, events = self._exporter.state() if self._exporter is not None else (0, ())
+        exporter = self._opened.exporter
+        newest, events = exporter.state() if exporter is not None else (0, ())
         return Moment(records=records, newest=newest, events=events, shared=self.promises.shared)
 
     async def history(self, spid: int) -> History:
-        """What happened to a message, as far as events are kept."""
+        """What happened to a message, as far as events are kept. Raises OSError."""
         if self._events is None:
             return History(events=())
         # What is exported meanwhile is in both, and comes once.
         return await asyncio.to_thread(history, Disk(), self._events.directory, spid, self.unfiled(spid))
 
     async def changed_by(self, batch: str, since: int) -> int:
-        """How many recipients a batch has changed, by the event log; 0 without one."""
-        return await self._exporter.changed_by(batch, since) if self._exporter is not None else 0
+        """How many recipients a batch has changed, by the event log; 0 without one. Raises OSError."""
+        exporter = self._opened.exporter
+        return await exporter.changed_by(batch, since) if exporter is not None else 0
 
     def unfiled(self, spid: int) -> Sequence[bytes]:
         """The events of a message that are in no event file, perhaps others."""
@@ -420,7 +408,7 @@ class StoredQueue:
 
     def stats(self) -> Mapping[Area, AreaStats]:
         """What each area holds; nothing while it is not open."""
-        return (self._state.figures if self._state is not None else Figures()).stats()
+        return (self._run.state.figures if self._run is not None else Figures()).stats()
 
     def next_due(self) -> int | None:
         """When the next unclaimed recipient can be claimed, ms; skipped recipients count from the end of
@@ -430,7 +418,7 @@ class StoredQueue:
 
     def may_expire(self) -> bool:
         """Whether the wall clock can be believed."""
-        return self._state is None or self._state.look_at_clock()
+        return self._run is None or self._run.state.look_at_clock()
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever something may have become claimable."""

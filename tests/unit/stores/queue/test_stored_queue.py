@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Key
+from mqcd.eventlog.files import Source
+from mqcd.eventlog.retention import Retention
 from mqcd.stores.backend import Marks, Stored, Write
 from mqcd.stores.mapping import MappingStore
+from mqcd.stores.queue.exporting import EventFiles
 from mqcd.stores.queue.stored_queue import StoredQueue
 from tests.contract.harness import SCHEDULE
 from tests.contract.mail import Post
@@ -143,3 +149,43 @@ async def test_a_close_that_fails_releases_the_store(monkeypatch: pytest.MonkeyP
     with pytest.raises(RuntimeError, match="a fault"):
         await queue.close()
     assert store.closes == 1
+
+
+async def test_a_close_ends_what_is_being_opened(tmp_path: Path) -> None:
+    store = Counting()
+    files = EventFiles(directory=tmp_path, source=Source("node", 0), retention=Retention())
+    queue = StoredQueue(store, FakeClock(), RecordingObserver(), SCHEDULE, files)
+    opening, closing = (asyncio.ensure_future(each) for each in (queue.open(), queue.close()))
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+    store.let.set()
+    await asyncio.gather(opening, closing)
+    assert (store.opens, store.closes) == (1, 1)
+    assert queue.refusing()
+
+
+async def test_a_reload_while_it_is_opened_counts() -> None:
+    store = Counting()
+    queue = StoredQueue(store, FakeClock(), RecordingObserver(), SCHEDULE)
+    opening = asyncio.ensure_future(queue.open())
+    await asyncio.sleep(0)
+    schedule = replace(SCHEDULE, maxtime=1)
+    queue.reload(schedule)
+    store.let.set()
+    await opening
+    assert queue._live.schedule is schedule
+    await queue.close()
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+async def test_what_is_not_open_answers_no_question(tmp_path: Path, is_before: bool) -> None:
+    files = EventFiles(directory=tmp_path, source=Source("node", 0), retention=Retention())
+    queue = StoredQueue(MappingStore(), FakeClock(), RecordingObserver(), SCHEDULE, files)
+    if not is_before:
+        await queue.open()
+        assert await queue.changed_by("a batch", 0) == 0
+        await queue.close()
+    for asked in (queue.recovered(), queue.changed_by("a batch", 0), queue.history(1)):
+        with pytest.raises(StoreUnavailable):
+            await asked
+    assert not [each for each in threading.enumerate() if each.name.startswith("mqcd-events")]
