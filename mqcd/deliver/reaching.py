@@ -22,16 +22,18 @@ here:
 
 | | enters by | leaves by |
 |---|---|---|
-| `awaited`: recipients, with ids of batches | `act` | `take_amendment`; `settled`; `_forget`, with the last |
+| `awaited`: recipients, with ids of batches | `act` | `take_amendment`; `_forget`, with its last id |
 | `_batches`: one of these | `act` | `_drop_unawaited`; `_forget` |
 | `_batches`: a release or an undo: takes back | `act`, if a recipient awaits any | the same |
 
 `_batches` has them in the order in which they ran. One that goes on after a restart comes to `act` twice and
 keeps its place: none has run since. Those of a rule that has ended are forgotten: a new rule's batch on what
 waits has the rule's id (`StandingRule.batch`). While the rule stands its batch is not `pending`: the rule
-stands in the other process, too. Also forgotten, as another comes to `act`, are those that this process has
-known for KEPT_MS and the longest retry delay: by then what an attempt deferred was claimed again, except
-where delivery was paused or mail suspended for so long.
+stands in the other process, too. Also forgotten, as another comes to `act`, are those that are older than
+KEPT_MS and the longest retry delay: by then what an attempt deferred was claimed again, except where delivery
+was paused or mail suspended for so long. Older ones that a start brings back have RECALLED_MS more: what they
+are to reach is claimed in that time. Nothing is forgotten as a verdict is final: a store that another server
+shares may have lost the recipient, and take it back.
 
 After an exception in `take_amendment` the recipient waits for its batches still, and is not tried until they
 are forgotten: it is deferred each time that it is claimed (by ATRN: left at rest).
@@ -57,14 +59,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, replace
 
-from mqcd.core.model import Action, Amended, Batch, Bounced, Delivered, Expired, Recipient, Settlement
+from mqcd.core.model import Action, Amended, Batch, Recipient
 from mqcd.core.ports import Clock
 from mqcd.core.queueing.amendment import ENDS, SPENT, amended_by, applies, batch_of
 from mqcd.core.selecting.selection import Selection
 
 KEPT_MS = 24 * 3_600_000
-"""How long, and the longest retry delay, a process remembers that a batch has not reached a recipient: it may
+"""How long, and the longest retry delay, it is remembered that a batch has not reached a recipient: it may
 have left the queue otherwise."""
+RECALLED_MS = 3_600_000
+"""How long at least after a start."""
 _TAKES_BACK = frozenset({Action.RELEASE, Action.UNDO})
 """Actions that let go mail that they select, which others have not reached yet."""
 
@@ -82,8 +86,8 @@ class _Ran:
     batch: Batch
     selection: Selection | None
     """Of one that takes back; None = of another, whose recipients are in `awaited`."""
-    known: int
-    """Since when, monotonic ms: after a restart it is older than that."""
+    since: int
+    """Monotonic ms, from which its age counts."""
 
 
 class Reaching:
@@ -102,12 +106,12 @@ class Reaching:
 
     def act(self, keys: Collection[Key], batch: Batch, selection: Selection) -> None:
         """A batch that has run on a selection is to reach these recipients of it, which were in flight."""
-        now = self._clock.monotonic()
-        oldest = now - KEPT_MS - self._longest()
-        self._forget({name for name, ran in self._batches.items() if ran.known <= oldest})
+        now, kept = self._clock.monotonic(), KEPT_MS + self._longest()
+        self._forget({name for name, ran in self._batches.items() if ran.since <= now - kept})
+        since = now - min(max(0, self._clock.now() - batch.at), kept - RECALLED_MS)
         awaited, alone = self.awaited, frozenset({batch.id})
         awaited.update({key: awaited[key] | alone if key in awaited else alone for key in keys})
-        self._batches[batch.id] = _Ran(batch, selection if batch.action in _TAKES_BACK else None, now)
+        self._batches[batch.id] = _Ran(batch, selection if batch.action in _TAKES_BACK else None, since)
         self._drop_unawaited()
 
     def _drop_unawaited(self) -> None:
@@ -138,13 +142,6 @@ class Reaching:
         # Not before: an exception above must not lose the batches.
         del self.awaited[recipient.key]
         return Amended(batch=made[-1], earlier=made[:-1]) if made else None
-
-    def settled(self, settlements: Sequence[Settlement]) -> None:
-        """The store has recorded these: no batch reaches what is delivered or bounced."""
-        if self.awaited:
-            for settlement in settlements:
-                if isinstance(settlement.verdict, Delivered | Bounced | Expired):
-                    self.awaited.pop(settlement.recipient.key, None)
 
     def _not_past(self, recipient: Recipient, awaited: Set[str]) -> Sequence[_Ran]:
         """The batches behind the one that changed the record last, if that is among the awaited ones: it was

@@ -102,8 +102,6 @@ class Recorder:
     _released: Callable[[Sequence[Recipient]], None]
     _changed: Callable[[], None]
     _suspects: Suspects | None = None
-    _settled: Callable[[Sequence[Settlement]], None] = lambda _: None
-    """Called with verdicts that are recorded."""
     _outstanding: int = 0
     _kept: deque[_Work] = field(default_factory=deque)
     _parks: deque[_Work] = field(default_factory=deque)
@@ -213,8 +211,6 @@ class Recorder:
         stay in flight until the next start."""
         if error is not None:
             _log.error("the store failed on %d recipients", len(work.all), exc_info=error)
-        elif work.settlements:
-            self._settled(work.settlements)
         self._released(work.all)
         if self._parks:
             self._next_park(work)

@@ -110,7 +110,7 @@ class Deliverer:
         suspects = self._suspects = Suspects(store, clock)
         reaching = self.reaching = Reaching(clock, lambda: terms.schedule.longest)
         """What operators' batches have still to do to mail in flight."""
-        recorder = self._recorder = Recorder(store, clock, wake.released, kick, suspects, reaching.settled)
+        recorder = self._recorder = Recorder(store, clock, wake.released, kick, suspects)
         settling = self._settling = Settling(terms, store, recorder, notifier)
         sweep = self._sweep = Sweep(clock, _tick_of(settings))
         connector = self._connector = Connector(terms, resolver, dialer, observer, sweep)

@@ -12,8 +12,8 @@ from mqcd.core.events import Verb
 from mqcd.core.model import Action, Amended, Area, Batch, Recipient
 from mqcd.core.queueing.amendment import amended_by, batch_of
 from mqcd.core.selecting.selection import Selection
-from mqcd.deliver.reaching import KEPT_MS, Reaching
-from tests.fakes.clock import START_MS, turns
+from mqcd.deliver.reaching import KEPT_MS, RECALLED_MS, Reaching
+from tests.fakes.clock import START_MS
 from tests.fakes.dialer import Peer
 from tests.fakes.store import MemoryStore
 from tests.unit.core.selecting.test_rules import rule
@@ -190,37 +190,19 @@ async def test_what_has_not_followed_goes_on_elsewhere() -> None:
         assert after.pending() == []
 
 
-async def test_a_batch_counts_for_a_day_from_when_the_process_learns_of_it() -> None:
-    """Also after a longer stop, and whatever the wall clock does."""
+async def test_an_old_batch_counts_for_an_hour_after_a_start() -> None:
     async with Kit() as kit:
         first, second = await kit.submit("a@example.com", "b@example.com")
         reaching = Reaching(kit.clock)
         kit.clock.leap(2 * KEPT_MS)
         reaching.act([first.key], act(Action.HOLD), Selection())
         reaching.act([second.key], act(Action.REMOVE), Selection())
-        kit.clock.advance(KEPT_MS - 1)
+        kit.clock.advance(RECALLED_MS - 1)
         reaching.act([], act(Action.REDIRECT), Selection())
         assert reaching.take_amendment(first) == Amended(batch=act(Action.HOLD))
         kit.clock.advance(1)
         reaching.act([], act(Action.REDIRECT), Selection())
         assert reaching.take_amendment(second) is None
-
-
-@pytest.mark.parametrize(
-    ("asked", "reply", "verb"),
-    [(".", b"250 taken\r\n", Verb.DELIVERED), ("DATA", b"554 5.7.1 no\r\n", Verb.BOUNCED)],
-)
-async def test_what_is_delivered_or_bounced_awaits_nothing(asked: str, reply: bytes, verb: Verb) -> None:
-    peer = Peer({asked: None})
-    async with Kit(hosts={"192.0.2.1": lambda: peer}) as kit:
-        sent = await under_way(kit)
-        await turns()
-        kit.deliverer.act([sent.key], act(Action.HOLD), Selection())
-        assert kit.deliverer.reaching.pending()
-        peer._connection.say(reply)
-        await kit.heard(verb)
-        await turns()
-        assert not kit.deliverer.reaching.pending()
 
 
 async def test_an_action_reaches_a_deferral_of_days() -> None:
