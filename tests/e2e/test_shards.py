@@ -77,7 +77,7 @@ def test_one_server_to_clients_and_operators(make_server: MakeServer, receiver: 
     figures = server.metrics()
     assert figures["mqcd_recipients_accepted_total"] == len(load.acknowledged.all())
     assert figures["mqcd_ledger_imbalance_recipients"] == 0
-    assert len(server.shards()) == SHARDS
+    server.shards(SHARDS)
     used = {shard(each.content) for each in receiver.mail.all()}
     assert len(used) > 1, "one shard took it all"
     ledger = stopped(server)
@@ -103,7 +103,7 @@ def test_a_queue_of_one_shard_gets_more_at_a_restart(
     assert server.stop() == 0
     server.write(one.but(queue={"shards": DEFAULT}))
     server.start()
-    assert len(server.shards()) == server.plan.processes > 1
+    assert len(server.shards(server.plan.processes)) > 1
     assert recipients(server) == sent
     with Load(server.port, 6, content) as more:
         more.more(30)
@@ -135,21 +135,16 @@ def end(pid: int) -> None:
     poll(lambda: not os.path.exists(f"/proc/{pid}"), "its end")
 
 
-def all_shards(server: Server) -> list[int]:
-    """Once each has its helper."""
-    return poll(lambda: found if len(found := server.shards()) == SHARDS else None, "all server processes")
-
-
 def kill_one(server: Server) -> None:
-    end(all_shards(server)[-1])
+    end(server.shards(SHARDS)[-1])
 
 
 def kill_a_helper(server: Server) -> None:
-    end(server.helper(all_shards(server)[0]))
+    end(server.helper(server.shards(SHARDS)[0]))
 
 
 def kill_the_front(server: Server) -> None:
-    workers = all_shards(server)
+    workers = server.shards(SHARDS)
     [front] = [pid for pid in children(server.pid) if pid not in workers]
     end(front)
 
@@ -191,7 +186,7 @@ def test_nothing_is_lost_whoever_is_killed(
         load.more(60)
         kill(server)
         load.more(60)
-    all_shards(server)
+    server.shards(SHARDS)
     for recipient in load.acknowledged.all():
         receiver.to(recipient)
     poll(lambda: server.page("/readyz")[0] == 200 or None, "readiness")
@@ -496,7 +491,7 @@ def test_a_shard_that_cannot_start_is_out_of_service(make_server: MakeServer, re
     server.launch()
     server.events("ready", SHARDS - 1)
     server.lines.first(lambda line: "out of service" in str(line), "that a shard is out of service")
-    poll(lambda: len(server.shards()) == SHARDS - 1 or None, "two server processes with a queue")
+    server.shards(SHARDS - 1)
     assert greetings(server, 20) == [220] * 20
     with Load(server.port, 6, content) as load:
         load.more(30)
@@ -523,7 +518,7 @@ def test_a_shard_that_finds_a_wrong_configuration_is_out_of_service(
     server.lines.first(lambda line: "out of service" in str(line), "that a shard is out of service")
     assert greetings(server, 20) == [220] * 20
     server.conf.write_text(right)
-    poll(lambda: len(server.shards()) == SHARDS or None, "all server processes")
+    server.shards(SHARDS)
     assert server.stop() == 0
 
 

@@ -126,9 +126,14 @@ class Server:
         parent = pid or self.pid
         return poll(lambda: next(filter(_is_helper, children(parent)), None), "the queue's helper process")
 
-    def shards(self) -> list[int]:
-        """Process ids of the server processes of several shards: those that have a helper."""
-        return [pid for pid in children(self.pid) if any(map(_is_helper, children(pid)))]
+    def shards(self, count: int) -> list[int]:
+        """Process ids of the shards' server processes that have a helper, once there are `count`."""
+
+        def found() -> list[int] | None:
+            pids = [pid for pid in children(self.pid) if any(map(_is_helper, children(pid)))]
+            return pids if len(pids) == count else None
+
+        return poll(found, f"{count} server processes with a helper")
 
     def discard(self) -> None:
         """End it in whichever way is left."""
