@@ -29,6 +29,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -68,7 +69,7 @@ _PAIRS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class Piece:
     """Some prefixes of one trace, for one process to see to."""
 
     told: int
@@ -107,7 +108,7 @@ def _singles(prefix: int, units: dict[tuple[int, int | str], int]) -> Iterator[C
         yield from (Cut(prefix, baseline, (one,)) for one in alternatives(baseline, units))
 
 
-async def _try(piece: _Piece) -> tuple[Tally, set[bytes]]:
+async def _try(piece: Piece) -> tuple[Tally, set[bytes]]:
     told = _everything[piece.told]
     recoveries, tally = Recoveries(links=told.links), Tally()
     chance = random.Random(f"{_seed} {piece}")
@@ -125,14 +126,18 @@ async def _try(piece: _Piece) -> tuple[Tally, set[bytes]]:
     return tally, recoveries.keys
 
 
-_Done = tuple[_Piece, Tally, set[bytes]]
+_Done = tuple[Piece, Tally, set[bytes]]
 
 
-class _Kept:
-    """What earlier runs of the same sources and seed have done of the single deviations."""
+class Kept:
+    """What earlier runs have done of the single deviations, and of which stories.
 
-    def __init__(self, path: Path | None) -> None:
+    The stories are kept with it: threads take part in them, so telling one again may give another trace."""
+
+    def __init__(self, path: Path | None, seed: int) -> None:
         self._file: IO[bytes] | None = None
+        self._seed = seed
+        self.stories: list[Told] = []
         self.done: list[_Done] = []
         if path is None:
             return
@@ -140,7 +145,8 @@ class _Kept:
         self._file.seek(0)
         whole = 0
         try:
-            if pickle.load(self._file) == _sources():
+            if pickle.load(self._file) == (seed, _sources()):
+                self.stories = pickle.load(self._file)
                 whole = self._file.tell()
                 while True:
                     self.done.append(pickle.load(self._file))
@@ -149,8 +155,17 @@ class _Kept:
             # The end of the file, or of what a run wrote that was killed.
             pass
         self._file.truncate(whole)
-        if not whole:
-            self._write(_sources())
+
+    def close(self) -> None:
+        """Leave the file for the next run."""
+        if self._file is not None:
+            self._file.close()
+
+    def begin(self, stories: list[Told]) -> None:
+        """Nothing is kept yet: these are the stories."""
+        self.stories = stories
+        self._write((self._seed, _sources()))
+        self._write(stories)
 
     def add(self, done: _Done) -> None:
         """Keep this piece."""
@@ -164,24 +179,24 @@ class _Kept:
 
 
 def _sources() -> str:
-    """What a result depends on: seed, the length of each story, and all modules of ours that are in use."""
-    digest = hashlib.blake2b(f"{_seed} {[(each.name, len(each.trace.ops)) for each in _everything]}".encode())
+    """What a result depends on: all of our modules that are in use."""
+    digest = hashlib.blake2b()
     for name, module in sorted(sys.modules.items()):
         if name.partition(".")[0] in ("__main__", "mqcd", "tests") and module.__file__:
             digest.update(f"{name} ".encode() + Path(module.__file__).read_bytes())
     return digest.hexdigest()
 
 
-def _work(piece: _Piece) -> _Done:
+def _work(piece: Piece) -> _Done:
     logging.disable(logging.CRITICAL)
     tally, keys = asyncio.run(_try(piece))
     return piece, tally, keys
 
 
-def _round(number: int) -> list[_Piece]:
+def _round(number: int) -> list[Piece]:
     """All there is to do in a round, the stories themselves first."""
     order = [
-        _Piece(told, start, start + _STEP, number)
+        Piece(told, start, start + _STEP, number)
         for told, each in enumerate(_everything)
         for start in range(each.first, len(each.trace.ops) + 1, _STEP)
     ]
@@ -190,7 +205,7 @@ def _round(number: int) -> list[_Piece]:
     return order
 
 
-def _pieces(singles: list[_Piece], seconds: float) -> Iterator[_Piece]:
+def _pieces(singles: list[Piece], seconds: float) -> Iterator[Piece]:
     """First all of those; from then on rounds of pairs, until the time is up."""
     yield from singles
     deadline = time.monotonic() + seconds
@@ -258,7 +273,7 @@ def put_into_docs(text: str) -> None:
 
 
 def _cover(
-    seconds: float, jobs: int, rows: dict[str, _Row], progress: Progress, kept: _Kept
+    seconds: float, jobs: int, rows: dict[str, _Row], progress: Progress, kept: Kept
 ) -> tuple[list[tuple[str, Violation]], bool]:
     """All single deviations, then pairs for some time; fills the rows and returns what was wrong, and whether
     all was tried."""
@@ -283,7 +298,7 @@ def _cover(
     # The pool takes from its source as fast as it can; ours has no end.
     pace, over = threading.Semaphore(3 * jobs), threading.Event()
 
-    def paced() -> Iterator[_Piece]:
+    def paced() -> Iterator[Piece]:
         for piece in _pieces(left, seconds):
             pace.acquire()
             if over.is_set():
@@ -340,7 +355,14 @@ def main() -> int:
     chosen = _arguments()
     logging.disable(logging.CRITICAL)
     _seed = chosen.seed
-    _everything.extend(asyncio.run(_tell_all(chosen.seed)))
+    with closing(Kept(chosen.keep, chosen.seed)) as kept:
+        if not kept.stories:
+            kept.begin(asyncio.run(_tell_all(chosen.seed)))
+        return _run(chosen, kept)
+
+
+def _run(chosen: argparse.Namespace, kept: Kept) -> int:
+    _everything.extend(kept.stories)
     rows = {name: _Row() for name in STORIES}
     for told in _everything:
         rows[told.story].changes += len(told.trace.ops) - told.first
@@ -348,7 +370,7 @@ def main() -> int:
     with Progress() as progress:
         bar = progress.add_task("mutants", total=len(sites()))
         mutants = asyncio.run(_mutants(_everything, lambda: progress.advance(bar)))
-        violations, whole = _cover(chosen.minutes * 60, chosen.jobs, rows, progress, _Kept(chosen.keep))
+        violations, whole = _cover(chosen.minutes * 60, chosen.jobs, rows, progress, kept)
     text = table(rows, mutants)
     print(text)
     if chosen.docs and whole:
