@@ -182,8 +182,9 @@ def _sources() -> str:
     """What a result depends on: all of our modules that are in use."""
     digest = hashlib.blake2b()
     for name, module in sorted(sys.modules.items()):
-        if name.partition(".")[0] in ("__main__", "mqcd", "tests") and module.__file__:
-            digest.update(f"{name} ".encode() + Path(module.__file__).read_bytes())
+        file = getattr(module, "__file__", None)
+        if name.partition(".")[0] in ("__main__", "mqcd", "tests") and file:
+            digest.update(f"{name} ".encode() + Path(file).read_bytes())
     return digest.hexdigest()
 
 
