@@ -136,7 +136,7 @@ class Kept:
 
     def __init__(self, path: Path | None, seed: int) -> None:
         self._file: IO[bytes] | None = None
-        self._seed = seed
+        self._origin = (seed, _sources())
         self.stories: list[Told] = []
         self.done: list[_Done] = []
         if path is None:
@@ -145,7 +145,7 @@ class Kept:
         self._file.seek(0)
         whole = 0
         try:
-            if pickle.load(self._file) == (seed, _sources()):
+            if pickle.load(self._file) == self._origin:
                 self.stories = pickle.load(self._file)
                 whole = self._file.tell()
                 while True:
@@ -164,7 +164,7 @@ class Kept:
     def begin(self, stories: list[Told]) -> None:
         """Nothing is kept yet: these are the stories."""
         self.stories = stories
-        self._write((self._seed, _sources()))
+        self._write(self._origin)
         self._write(stories)
 
     def add(self, done: _Done) -> None:
