@@ -21,6 +21,7 @@ from mqcd.queue.manifest.state import Edit
 from mqcd.queue.wal.segments import SegmentEvent
 from tests.contract.mail import BODY, delivered
 from tests.fakes.clock import turns
+from tests.fakes.disk import Gate
 from tests.fakes.killed import copy_as_killed
 from tests.fakes.observer import RecordingObserver
 from tests.unit.queue.support import Rig
@@ -126,10 +127,11 @@ async def test_a_large_content_on_a_disk_that_hangs_does_not_hold_up_the_stop(
     await asyncio.wait([sending])
 
 
-async def left_to_hang(rig: Rig) -> None:
-    """Close the store on a disk that hangs."""
+async def left_to_hang(rig: Rig, gate: Gate) -> None:
+    """Close the store on a disk that hangs at a gate."""
     rig._open = False
     closing = asyncio.ensure_future(rig.store.close())
+    assert await asyncio.to_thread(gate.reached.wait, 30)
     for _ in range(4):
         await turns(100)
         await asyncio.to_thread(lambda: None)
@@ -149,8 +151,7 @@ async def test_an_evacuation_on_a_disk_that_hangs_does_not_hold_up_the_stop(
     [first] = await rig.store.claim(1, rig.clock.now())
     gate = rig.disk.block(operation, pattern)
     await rig.post.settle(delivered(), first)
-    await left_to_hang(rig)
-    assert gate.reached.is_set()
+    await left_to_hang(rig, gate)
     assert [each.levelno for each in caplog.records][-2:] == [logging.ERROR, logging.CRITICAL]
     gate.release()
     await asyncio.to_thread(lambda: None)
@@ -165,8 +166,7 @@ async def test_a_start_on_a_disk_that_hangs_does_not_hold_up_the_stop(rig: Rig) 
     again = Rig(again.root, rig.clock)
     gate = again.disk.block("open", "*.mqc")
     await again.store.open()
-    await left_to_hang(again)
-    assert gate.reached.is_set()
+    await left_to_hang(again, gate)
     gate.release()
     await asyncio.to_thread(lambda: None)
 

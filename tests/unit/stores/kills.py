@@ -61,23 +61,24 @@ class Said:
 def killed(name: str, where: str, before: Callable[[], None] = lambda: None) -> Said:
     """Work with the store NAMEStore until it is killed; `before` is called just before that."""
     script = _WORK.format(name=name, name_of_class=f"{name.capitalize()}Store")
-    child = subprocess.Popen(
+    said = Said()
+    with subprocess.Popen(
         [sys.executable, "-c", script, where],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         cwd=Path(__file__).parents[3],
-    )
-    said = Said()
-    assert child.stdout is not None
-    for number, line in enumerate(child.stdout):
-        word, spid = line.split()
-        getattr(said, word).add(int(spid))
-        if number == _LINES:
-            before()
-            child.send_signal(signal.SIGKILL)
-    child.stdout.close()
-    child.wait()
+    ) as child:
+        assert child.stdout is not None
+        for number, line in enumerate(child.stdout):
+            if number > _LINES and not line.endswith("\n"):
+                # The kill came while it was printed.
+                break
+            word, spid = line.split()
+            getattr(said, word).add(int(spid))
+            if number == _LINES:
+                before()
+                child.send_signal(signal.SIGKILL)
     return said
 
 
