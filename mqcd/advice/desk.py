@@ -19,11 +19,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mqcd.config.advice import Advice, Shaping, Suppression, comparable, document, read_advice
 from mqcd.core.errors import MqcdError, StoreBusy
+from mqcd.core.value import value
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.disk.locks import holding
 
@@ -39,7 +40,7 @@ class NoSuchPiece(MqcdError):
     """No piece of advice has this id. `mqcd pipeline advise --list` shows those there are."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Applied:
     """What `apply` did: pieces that are new in effect, that stay, and that are no longer in effect."""
 

@@ -16,7 +16,7 @@ import hashlib
 import pathlib
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 from xml.sax.saxutils import quoteattr
@@ -30,6 +30,7 @@ from mqcd.core.display import printable
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 
 VERSION = "1"
 MAX_ERRORS = 100
@@ -42,7 +43,7 @@ _CONNECTIONS = Count(least=1)
 _SAVES = Count()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Piece:
     """One piece of advice, why it is given, and how long it holds."""
 
@@ -58,7 +59,7 @@ class Piece:
     """When it loses its effect, ms."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Suppression(Piece):
     """No attempt is made for mail to this recipient."""
 
@@ -72,7 +73,7 @@ class Suppression(Piece):
     """Who gave it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Shaping(Piece):
     """Settings for a destination; attributes as in `<destination>`, None and () = unchanged."""
 
@@ -82,7 +83,7 @@ class Shaping(Piece):
     retry_delays: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Advice:
     """The pieces of one file."""
 
@@ -136,7 +137,7 @@ Naming = Callable[[str], str]
 """What stands for a recipient in an advice file: `comparable`, or a hash where the event log has hashes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class SuppressionList:
     """The suppressed recipients, looked up by address."""
 

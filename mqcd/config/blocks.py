@@ -13,11 +13,12 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from mqcd.config.kinds.fields import Kind, Optional
+from mqcd.core.value import value
 
 Value = TypeVar("Value")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@value
 class Row:
     """One value: the text of an element, an attribute of the block, or of an element that holds it."""
 
@@ -48,7 +49,7 @@ class Row:
         return "" if self.required or self.default in ("", None, ()) else self.kind.show(self.default)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@value
 class Block:
     """An element with entries of its own."""
 
@@ -68,7 +69,7 @@ class Block:
         return [entry for entry in self.entries if isinstance(entry, Many) and entry.name in elements]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Given:
     """An element of which another part knows the meaning."""
 
@@ -79,7 +80,7 @@ class Given:
     """The text as a path, made absolute."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@value
 class Many:
     """Any number of blocks of one name, in an element that holds nothing else. That may be the element of a
     row: then it holds a value or a list."""

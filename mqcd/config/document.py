@@ -4,13 +4,13 @@ Guarantees: nothing outside the octets is ever read (no network, no external DTD
 ever replaced, and a document that declares any is refused. Failures: `BadDocument`, with the line.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from lxml import etree
 
 from mqcd.core.errors import ConfigError
+from mqcd.core.value import value
 
 _SAFELY: dict[str, Any] = {
     "resolve_entities": False,
@@ -34,7 +34,7 @@ class BadDocument(ConfigError):
         self.line = line
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Node:
     """One element: its name, the line that its tag ends on, its attributes, own text and children."""
 
@@ -56,7 +56,7 @@ def parse_document(octets: bytes) -> Node:
     return _node(root)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Tag:
     """The begin of one element, as it comes by."""
 

@@ -21,6 +21,7 @@ from mqcd.config.problems import BadConfiguration, Remark
 from mqcd.config.reader import Reader, TooManyErrors
 from mqcd.config.settings import Secret, Settings
 from mqcd.config.tokens import Tokens
+from mqcd.core.value import value
 
 MAX_OCTETS = 4 * 1024 * 1024
 """A larger file is no configuration: it is refused before it is parsed."""
@@ -28,7 +29,7 @@ MAX_SECRET = 4096
 """Octets of a password."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Loaded:
     """The settings of a file, and warnings for its writer; each prints as `file:line: path: text`."""
 

@@ -4,7 +4,6 @@ Written from the schema, every setting in its place, so nothing can be left out 
 stands in the file is not shown, one in a file of its own is named by that.
 """
 
-import dataclasses
 import html
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from mqcd.config.blocks import Block, Many, Row, join
 from mqcd.config.schema import ROOT
 from mqcd.config.settings import Settings
+from mqcd.core.value import value
 
 _STEP = "  "
 
@@ -38,7 +38,7 @@ def shipped() -> str:
     return _HEADER + as_xml(Settings(), glosses=True)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Shown:
     """One value in effect."""
 

@@ -4,15 +4,16 @@ Tokens of other makers stay as they are: %DT%, %Y%, %M% and %D% in paths of logs
 texts that a peer reads. `unknown` finds tokens that no part replaces, which is an error in a path.
 """
 
-import dataclasses
 import pathlib
 import re
+
+from mqcd.core.value import value
 
 _TOKEN = re.compile(r"%([A-Z]+)%")
 _KEPT = frozenset({"DT", "Y", "M", "D"})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Tokens:
     """What the tokens stand for. Paths are absolute."""
 

@@ -8,10 +8,11 @@ verb carries is in `events.schema.json` beside this module (docs/events.md).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
+
+from mqcd.core.value import value
 
 SCHEMA_VERSION = 1
 """`v` of each event; grows when a field changes its meaning, not when one is added."""
@@ -43,7 +44,7 @@ class Verb(StrEnum):
     CONNECT_FAILED = "connect-failed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Meaning:
     """What an event says of a recipient's life."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from mqcd.core.value import value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Distribution:
     """How observed values spread, counted since the start."""
 
@@ -18,7 +19,7 @@ class Distribution:
     """Sum of all values."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class EngineFigures:
     """Figures of a durable store, besides its areas. Counted since the start."""
 

@@ -8,7 +8,6 @@ in tests/fakes; tests use the real `Tokens` and `UsedRates`, which need nothing 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from mqcd.core.model import (
@@ -29,6 +28,7 @@ from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.parts import Listed
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 
 
 class Clock(Protocol):
@@ -61,7 +61,7 @@ class Content(Protocol):
         """Release the octets. Closing twice is harmless."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Picked:
     """Some of the recipients that a batch applies to."""
 
@@ -253,7 +253,7 @@ class Notifier(Protocol):
         """The reports on recipients of one message with verdict Deferred that has a `warning`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class MxHost:
     """One mail exchanger (RFC 5321, 5.1)."""
 
@@ -277,7 +277,7 @@ class Resolver(Protocol):
         """The host names of an IP address, as its owner has them (PTR); never empty."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class TlsTerms:
     """What we ask of a TLS connection, and what we show."""
 
@@ -364,7 +364,7 @@ class Dialer(Protocol):
         """Whether an IP address is one of this machine's."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Refusal:
     """Something refused at the door."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
 from mqcd.core.events import ATTEMPT_ENDS
+from mqcd.core.value import value
 
 AREAS = ("incoming", "deferred", "bounces", "held")
 MOST_DESTINATIONS = 100
@@ -32,9 +33,9 @@ Rows = Sequence[Mapping[str, Any]]
 def parse(text: str) -> dict[str, Series]:
     """The series of a page in the Prometheus text format; what is no sample is passed over."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
-    for name, labels, value in _SAMPLE.findall(text):
+    for name, labels, text_value in _SAMPLE.findall(text):
         try:
-            number = float(value)
+            number = float(text_value)
         except ValueError:
             continue
         key = tuple(_ESCAPE.sub(_unescape, each) for _, each in _LABEL.findall(labels)) if labels else ()
@@ -46,7 +47,7 @@ def _unescape(match: re.Match[str]) -> str:
     return "\n" if match[1] == "n" else match[1]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Sample:
     """A server's pages at one moment."""
 
@@ -84,7 +85,7 @@ RATES = {
 """Rates per second, and the counters behind them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class View:
     """The figures shown of a server."""
 

@@ -21,9 +21,10 @@ from mqcd.config.settings import (
     SubmitSettings,
     ZoneSettings,
 )
+from mqcd.core.value import value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Changes:
     """What a new configuration changes."""
 

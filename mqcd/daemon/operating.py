@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mqcd.config.settings import Settings
 from mqcd.core.ports import Clock
+from mqcd.core.value import value
 from mqcd.daemon.control.actions.batches import Batches
 from mqcd.daemon.control.actions.effects import Effects, Replies
 from mqcd.daemon.control.actions.ruling import Ruling
@@ -16,7 +15,7 @@ from mqcd.deliver.service import Deliverer
 from mqcd.ops.log.log import LogEvent
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Operating:
     """What `make_operating` has made; nothing is read yet."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from mqcd.config.settings import CLUSTER, Settings, StoreSettings
 from mqcd.core.errors import ConfigError
 from mqcd.core.ports import Clock, Observer, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.value import value
 from mqcd.daemon.places import bad_configuration
 from mqcd.eventlog.history import History
 from mqcd.eventlog.retention import Retention
@@ -47,7 +47,7 @@ class ServedStore(QueueStore, Protocol):
         """Go by other settings from now on."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Described:
     """A store as it is shown."""
 

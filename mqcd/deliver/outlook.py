@@ -7,10 +7,10 @@ DNS answer. Times of mail that waits for connections are estimates from the pace
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from mqcd.core.model import Area, Recipient
+from mqcd.core.value import value
 from mqcd.deliver.lanes.lane import LaneState
 from mqcd.deliver.lanes.outside import MOST_GRACE_MS
 from mqcd.deliver.lanes.rates import STEP_MS, TURN_MS
@@ -55,7 +55,7 @@ _AT_REST: Mapping[Area, Blocked] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Waiting:
     """A recipient of the queue, and what is known of its state at this moment."""
 
@@ -67,7 +67,7 @@ class Waiting:
     """Whether the route of its domain is being asked for."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Way:
     """How a recipient's mail leaves."""
 
@@ -78,7 +78,7 @@ class Way:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Outlook:
     """The next event."""
 

@@ -57,12 +57,13 @@ before `pending` was noted without it: the batches up to that one are past, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mqcd.core.model import Action, Amended, Batch, Recipient
 from mqcd.core.ports import Clock
 from mqcd.core.queueing.amendment import ENDS, SPENT, amended_by, applies, batch_of
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.value import value
 
 KEPT_MS = 24 * 3_600_000
 """How long, and the longest retry delay, it is remembered that a batch has not reached a recipient: it may
@@ -79,7 +80,7 @@ Pending = tuple[Batch, Selection, Sequence[Key]]
 it has not reached yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Ran:
     """A batch that has run."""
 

@@ -7,7 +7,7 @@ as an `Effect`: the composition root makes a standing rule of it, which ends, is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from mqcd.config.settings import ReplyAction, ReplyRuleSettings
@@ -16,11 +16,12 @@ from mqcd.core.selecting.pattern import fits
 from mqcd.core.selecting.where_fields import site_name
 from mqcd.core.smtp.classes import class_of
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.deliver.routing.routing import Destination
 from mqcd.deliver.smtp.exchange import Outcome, Result
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Effect:
     """What is to become of a destination."""
 

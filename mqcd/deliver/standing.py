@@ -32,6 +32,7 @@ from mqcd.core.model import Amended, Area, Recipient, Settlement
 from mqcd.core.ports import Clock
 from mqcd.core.queueing.amendment import applies
 from mqcd.core.selecting.rules import SITE, RuleAction, RuleSet, StandingRule
+from mqcd.core.value import value
 from mqcd.deliver.routing.policy import Hop
 
 LOOK_MS = 15 * 60_000
@@ -40,7 +41,7 @@ MAX_BARRED = 10_000
 """Domains that are passed over; mail of others is parked."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Bar:
     """A domain that is passed over."""
 

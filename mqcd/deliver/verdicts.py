@@ -14,12 +14,12 @@ by a failure, and no recipient may wait for ever without an attempt:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from mqcd.core.model import Area, Attempt, Bounced, Deferred, Delivered, Expired, Phase, Recipient, Verdict
 from mqcd.core.queueing.schedule import LAST_CHANCE_MS, RetrySchedule
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.deliver.lanes.lane import Give, Lane, Why
 from mqcd.deliver.lanes.window import Feedback
 from mqcd.deliver.smtp.exchange import Outcome, Result
@@ -146,7 +146,7 @@ def feedback_of(outcomes: Sequence[Outcome]) -> Feedback:
     return Feedback.PUSHED_BACK if whole else Feedback.NEUTRAL
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Judged:
     """Recipients that get the verdict of a failed attempt."""
 
@@ -155,7 +155,7 @@ class Judged:
     reply: Reply
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Parted:
     """The decision on returned recipients."""
 

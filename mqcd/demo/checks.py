@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from mqcd.core.value import value
 from mqcd.demo.letters import BUSY, REJECTING, SENDER, End, Letter
 from mqcd.demo.watching import Story
 from mqcd.sink.outputs import Received
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Finding:
     """One thing that was checked."""
 

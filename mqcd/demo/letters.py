@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import random
-from dataclasses import dataclass
 from enum import Enum
+
+from mqcd.core.value import value
 
 SENDER = "you@here.example"
 GREYLISTED = "greylist.example"
@@ -24,7 +25,7 @@ class End(Enum):
     REPORTED = "refused for good, and reported to its sender"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Letter:
     """One message, as its sender hands it over."""
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcd.core.errors import MqcdError
+from mqcd.core.value import value
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
 from mqcd.disk.locks import holding
 
@@ -27,7 +28,7 @@ class BadPrivateFile(MqcdError):
     """The file cannot be used. Fault: its writer."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Version:
     """Distinguishes one state of a file from another."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from mqcd.core.model import Envelope, Recipient
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import format_spid
+from mqcd.core.value import value
 from mqcd.embed.message import Backoff
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ def five_attempts(envelope: Envelope, attempts: int) -> float | None:
     return 12.0 * 5.0**attempts if attempts <= 5 else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class BackoffSchedule(RetrySchedule):
     """Asks `backoff` after each attempt."""
 

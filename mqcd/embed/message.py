@@ -5,7 +5,6 @@ from __future__ import annotations
 import email.message
 import email.policy
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from mqcd.core.address import check_address
@@ -13,11 +12,12 @@ from mqcd.core.errors import DecodeError
 from mqcd.core.model import Envelope
 from mqcd.core.ports import Content
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 
 _CHUNK = 1 << 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Draft:
     """A message on its way into the queue."""
 
@@ -28,7 +28,7 @@ class Draft:
     """RFC 5322 octets with CRLF."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Mail:
     """A message, and recipients of it that are due."""
 

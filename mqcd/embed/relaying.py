@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
 
 from mqcd.core.errors import MqcdError, StoreUnavailable
@@ -19,6 +18,7 @@ from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.deliver.recording import Recorder
 from mqcd.deliver.smtp.exchange import Outcome, Result
 from mqcd.deliver.verdicts import failure, verdict_on
@@ -36,7 +36,7 @@ _FAULT = Reply(code=451, status="4.3.0", text="the relay failed, see the log")
 _COUNT = Reply(code=451, status="4.3.0", text="the relay gave another number of replies than recipients")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class RelayTerms:
     """How messages are relayed."""
 

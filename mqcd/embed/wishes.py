@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mqcd.core.model import Recipient
 from mqcd.core.ports import QueueStore
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.value import value
 from mqcd.embed.message import Backoff, Mail, Relay, RelayPolicy
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mqcd.stores.backend import Backend
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class SmtpRelay:
     """Delivery by mqcd's own SMTP client: lanes, kept connections, pipelining, TLS."""
 
@@ -33,7 +33,7 @@ BounceFactory = Callable[[Mail, Sequence[Recipient]], Awaitable[bytes]]
 sender: RFC 5322 octets with CRLF."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Wishes:
     """What a queue is asked to be."""
 

@@ -8,14 +8,16 @@ Names of a kind sort in the order of time.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from mqcd.core.value import value
 
 SUFFIX = ".jsonl.gz"
 _NAME = re.compile(r"(.+)-(\d+)-(b?)(\d{10,})\.jsonl\.gz")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Source:
     """The writer of the events: goes into the file's name and each event's id."""
 
@@ -25,7 +27,7 @@ class Source:
     """What addresses are hashed with, see `pseudonym`; b"" = they are written in clear."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class EventFile:
     """What a name says."""
 

@@ -14,12 +14,12 @@ import heapq
 import json
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mqcd.core.events import LAST, REPORT_LAST, Verb, format_time
 from mqcd.core.queueing.spid import shard_of, time_of
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk, describe
 from mqcd.eventlog.reading import Series, lines_with, pieces_of, series_of
 
@@ -34,7 +34,7 @@ Event = dict[str, Any]
 """See docs/events.md."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class History:
     """What is known of a message."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hmac
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from mqcd.core.address import normal_domain
+from mqcd.core.value import value
 
 MIN_KEY = 16
 """Octets of a key: fewer could be tried."""
@@ -26,7 +27,7 @@ _LIKE_AN_ADDRESS = re.compile(
 _QUOTED_PAIR = re.compile(r"\\(.)")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Pseudonyms:
     """The pseudonyms of one key."""
 

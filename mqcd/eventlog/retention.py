@@ -11,10 +11,10 @@ Removals are not synced: a file that comes back after a power cut goes once more
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk, describe
 from mqcd.eventlog.files import Source, parse
 
@@ -22,7 +22,7 @@ _SHARE = 10
 """Best-effort files may hold one part in so many."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Retention:
     """How long event files are kept; 0 = no limit."""
 
@@ -32,7 +32,7 @@ class Retention:
     """Octets of all of them together."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Retain:
     """Remove event files that are too old or too many."""
 
@@ -46,7 +46,7 @@ class Retain:
     """Octets; 0 = no limit."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Retained:
     """What was removed."""
 

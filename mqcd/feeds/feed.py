@@ -12,11 +12,12 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 from mqcd.core.errors import StoreDamaged
 from mqcd.core.ports import Clock
+from mqcd.core.value import value
 from mqcd.disk.durable import describe
 from mqcd.feeds.position import SIGN_MS, Position, Positions
 from mqcd.feeds.reader import Chooses, Portion, Reader
@@ -33,7 +34,7 @@ MOST_OCTETS = 1 << 20
 """Of the events of a portion, about."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Terms:
     """What a feed is."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from mqcd.core.errors import StoreDamaged
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 
 SIGN_MS = 60_000
@@ -22,7 +23,7 @@ Shard = tuple[str, int]
 """Node and number: the writer of a series of files."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Place:
     """In one series of files."""
 
@@ -32,7 +33,7 @@ class Place:
     """Lines of it that are behind."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Position:
     """Of a feed."""
 

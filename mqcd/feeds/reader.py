@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mqcd.core.events import Verb
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.reading import Series, lines_with, pieces_of, series_of
 from mqcd.feeds.position import Place, Position, Shard
@@ -25,7 +26,7 @@ Chooses = Callable[[bytes], bool]
 """Whether a feed wants an event, by its line."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Portion:
     """Events of one shard's files."""
 

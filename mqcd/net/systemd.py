@@ -11,7 +11,8 @@ import os
 import socket
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+
+from mqcd.core.value import value
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ def given_sockets(
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Manager:
     """What there is of a service manager."""
 

@@ -12,7 +12,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 import h11
 
 from mqcd.core.errors import MqcdError
+from mqcd.core.value import value
 from mqcd.net.control.client import address_of, why
 
 ASK_S = 10.0
@@ -47,7 +48,7 @@ class Crowded(ServerDown):
     """Too much of the kind is under way. Try again later."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Answer:
     """What the server says, whole."""
 
@@ -72,7 +73,7 @@ class Answer:
             raise ServerDown(f"the server's answer is no JSON: {error}") from error
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Stream:
     """What the server says, piece by piece."""
 
@@ -82,7 +83,7 @@ class Stream:
     """Raises ServerDown when the answer breaks off."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Question:
     """One request."""
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from starlette.requests import Request
 
 from mqcd.core.ports import Clock
+from mqcd.core.value import value
 from mqcd.page.access.access import Access
 from mqcd.page.client import Client
 from mqcd.page.recorder import Recorder
 from mqcd.page.terms import Terms
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Parts:
     """Made by `serve`, or by a test from fakes."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from mqcd.config.settings import LogSettings, PageSettings
+from mqcd.core.value import value
 
 
 class Hosts(Protocol):
@@ -16,7 +16,7 @@ class Hosts(Protocol):
         """Whether a Host field names this machine."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Terms:
     """The settings of the page, and those of the server that it needs."""
 

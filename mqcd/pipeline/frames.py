@@ -7,7 +7,6 @@ file that was written before a column existed is read with nulls there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DateType, StructField, StructType
 
+from mqcd.core.value import value
 from mqcd.pipeline.sources.decode import read_events
 from mqcd.pipeline.sources.schema import DAMAGED, EVENT_FIELDS, EVENTS
 from mqcd.pipeline.sources.segments import (
@@ -117,7 +117,7 @@ def days_of(hours: Iterable[int]) -> list[str]:
     return [str(EPOCH + timedelta(days=day)) for day in sorted({hour // 24 for hour in hours})]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Files:
     """Event files, for tasks: each row of a frame stands for some."""
 

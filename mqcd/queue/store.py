@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mqcd.core.errors import DecodeError, MqcdError, StoreUnavailable
 from mqcd.core.figures import Distribution, EngineFigures
@@ -23,6 +23,7 @@ from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.turns import Places
 from mqcd.core.selecting.parts import Listed
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk, describe, let_go
 from mqcd.disk.waits import HUNG_MS, within
 from mqcd.eventlog.history import History
@@ -49,7 +50,7 @@ from mqcd.queue.workers import Workers
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Parts:
     """The parts of an open store, from `open` to `close`."""
 

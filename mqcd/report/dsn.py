@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from email.header import Header
 from email.utils import format_datetime
@@ -21,6 +20,7 @@ from mqcd.core.queueing.spid import format_spid
 from mqcd.core.queueing.transition import ended_as, last_attempt
 from mqcd.core.smtp.dsn import notify_of, parameters
 from mqcd.core.smtp.reply import clean
+from mqcd.core.value import value
 from mqcd.report.original import Excerpt
 
 PRODUCT = "mqcd"
@@ -44,7 +44,7 @@ class Action(Enum):
     """Handed to the server of their mailboxes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Notice:
     """The content of a report."""
 
@@ -69,7 +69,7 @@ class Notice:
     """What is returned of the message; None = nothing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Report:
     """A report as it goes into the queue."""
 

@@ -7,13 +7,14 @@ bare line ends become CRLF, NULs go, lines beyond 998 octets are broken (RFC 532
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from mqcd.core.value import value
 
 MAX_LINE = 998
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Excerpt:
     """What is returned of a message."""
 

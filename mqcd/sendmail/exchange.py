@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from mqcd.core.value import value
 from mqcd.sendmail.letter import Letter, with_author
 
 SECONDS = 600.0
@@ -19,7 +19,7 @@ _MAX_REPLY = 1 << 16
 _XCHARS = "".join(map(chr, range(33, 127))).replace("+", "").replace("=", "")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Answer:
     """A reply."""
 
@@ -51,7 +51,7 @@ class Busy(Exception):
         self.answer = answer
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Taken:
     """The server is responsible for the message."""
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
+from mqcd.core.value import value
 from mqcd.sendmail.arguments import Asked
 
 MAX_RECIPIENTS = 1 << 20
@@ -34,7 +34,7 @@ class BadLetter(Exception):
     """A message that cannot be sent. Fault: the program that calls."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Letter:
     """One message with its envelope. Addresses may lack their domain: the server adds its own."""
 

@@ -20,10 +20,10 @@ Pure. Never raises on any input.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
+from mqcd.core.value import value
 from mqcd.sink import reading
 from mqcd.sink.outputs import (
     Close,
@@ -371,7 +371,7 @@ class Dialogue:
             self._faults.clear()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class _Command:
     obey: Callable[[Dialogue, bytes], None]
     # A tuple: members are compared by identity, while hashing one is slow.

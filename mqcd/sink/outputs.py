@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from mqcd.core.value import value
 from mqcd.sink.rules import Answer, Drip, Drop, Endless, Fault, Garbage, Stage, Stall
 
 OPTIONAL_EXTENSIONS = ("CHUNKING", "DSN")
@@ -18,7 +18,7 @@ GARBAGE = b"\x00\xff<html>\x1b[2J 250 is no reply\r\nnor is this\r\n"
 _LINES = b"250-one line more\r\n" * 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Received:
     """A message that the sink took, as it came."""
 
@@ -48,7 +48,7 @@ class Received:
     """NOTIFY and ORCPT as given with each RCPT; empty = with none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Refused:
     """A recipient that a rule refused at RCPT."""
 
@@ -62,7 +62,7 @@ class Refused:
     """When RCPT was read: Unix time in ms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Limits:
     """The receiver's capabilities and limits."""
 
@@ -89,14 +89,14 @@ def ehlo_reply(limits: Limits, starttls: bool) -> bytes:
     return text.encode()
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Send:
     """Send these octets."""
 
     octets: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Trickle:
     """Send these octets one by one, `wait_ms` before each."""
 
@@ -104,14 +104,14 @@ class Trickle:
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Flood:
     """Send these octets again and again until the client leaves; what it sends is thrown away."""
 
     octets: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Deliver:
     """Hand over the message; then send `taken`, or `failed` if it could not be kept."""
 
@@ -122,33 +122,33 @@ class Deliver:
     """Above 0 the answer goes out octet by octet, so far apart."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Report:
     """Show a refused recipient."""
 
     refused: Refused
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Pause:
     """Wait this many milliseconds before the next output."""
 
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Silence:
     """Send nothing more; with `reading` the client's octets are still read and discarded."""
 
     reading: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class StartTls:
     """Begin TLS as the server; then call `tls_started`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Close:
     """Close the connection once everything before is sent."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mqcd.core.smtp.transparency import Unstuffer
+from mqcd.core.value import value
 
 # RFC 5321, 4.5.3.1.4 asks for 512 octets, and the extensions for more; this leaves room for all.
 MAX_LINE = 2048
@@ -76,7 +77,7 @@ class BadCommand(Exception):
         self.reply = reply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Mail:
     """A MAIL command: the reverse-path and what its parameters promise about the content."""
 

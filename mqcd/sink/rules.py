@@ -25,9 +25,10 @@ Pure: no IO. Fails only with RuleError, which quotes the rule and says what woul
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from fnmatch import translate
+
+from mqcd.core.value import value
 
 EVERYONE = "*"
 MAX_WAIT_MS = 3_600_000
@@ -62,14 +63,14 @@ class Stage(Enum):
 _BEFORE_RECIPIENT = frozenset({Stage.CONNECT, Stage.EHLO, Stage.MAIL})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Accept:
     """Accept, `wait_ms` milliseconds after the command (0 = at once)."""
 
     wait_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Refuse:
     """Refuse the recipient with this whole reply line (without CRLF)."""
 
@@ -81,7 +82,7 @@ class Refuse:
         return int(self.reply[:3])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AtStage:
     """An action at one stage."""
 
@@ -112,7 +113,7 @@ class Endless(AtStage):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Answer(AtStage):
     """Answer with this whole line (without CRLF), and do nothing else."""
 
@@ -124,7 +125,7 @@ class Answer(AtStage):
         return int(self.reply[:3])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Drip(AtStage):
     """Answer as is due, but octet by octet, `wait_ms` milliseconds apart."""
 
@@ -144,7 +145,7 @@ _WORDS = frozenset({*_AT_STAGE, "slow", "reply", "drip"})
 ACCEPT = Accept()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Rule:
     """One rule: the pattern as written and what is done to the recipients that match it."""
 

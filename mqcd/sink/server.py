@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
+from mqcd.core.value import value
 from mqcd.net.clock import SystemClock
 from mqcd.net.listening import ProtocolServer, bind
 from mqcd.sink.dialogue import Dialogue
@@ -45,7 +46,7 @@ CallLater = Callable[[float, Callable[[], None]], object]
 """Calls the second argument after so many seconds, as `loop.call_later` does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SinkSettings:
     """Where the sink listens and how it behaves."""
 

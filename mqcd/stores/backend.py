@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Content
+from mqcd.core.value import value
 
 BEGUN = b"+"
 """How the value of a recipient begins that has an attempt without a verdict; others begin differently."""
@@ -33,7 +34,7 @@ class StoreFull(StoreUnavailable):
     """The store has no space for new mail."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Promises:
     """What a store keeps, beyond `core.ports.QueueStore`."""
 
@@ -45,7 +46,7 @@ class Promises:
     """Several servers may work on one queue."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Stored:
     """A message as it was last written."""
 
@@ -54,7 +55,7 @@ class Stored:
     """By qid, as `Change.puts` gave them; not empty."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Change:
     """What becomes of one message."""
 
@@ -76,7 +77,7 @@ class Change:
     """A new message of the write replaces a part of it: like that, refused when the lease has run out."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Write:
     """Changes that are made together."""
 

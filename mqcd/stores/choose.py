@@ -11,7 +11,6 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ from mqcd.config.blocks import Given
 from mqcd.config.kinds.fields import YES_NO, BadValue, Count, Duration, Kind, Line, Size
 from mqcd.config.settings import CLUSTER, StoreSettings
 from mqcd.core.errors import ConfigError
+from mqcd.core.value import value
 from mqcd.stores.backend import Backend
 
 STORES = ("memory", "files", "symlinks", "leveldb", "redis", "s3", "postgres")
@@ -35,7 +35,7 @@ class BadStore(ConfigError):
         self.name = name
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Parameter:
     """A setting of a store."""
 

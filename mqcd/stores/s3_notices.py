@@ -12,12 +12,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from mqcd.core.value import value
 from mqcd.stores.s3_objects import ERRORS
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _REST_S = 5.0
 _FAILURES = (*ERRORS, ClientError)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Notice:
     """As it was heard."""
 

@@ -8,7 +8,6 @@ replaced before a kind sees the text. No IO: a host name is not looked up, a pat
 """
 
 import abc
-import dataclasses
 import enum
 import pathlib
 import re
@@ -17,6 +16,7 @@ from typing import Generic, TypeVar
 from mqcd.config.kinds.values import Rate
 from mqcd.core.errors import ConfigError
 from mqcd.core.units import DAY, OCTETS, TIMES, YEAR, duration_of, size_of
+from mqcd.core.value import value
 
 Value = TypeVar("Value")
 EnumValue = TypeVar("EnumValue", bound=enum.Enum)
@@ -71,7 +71,7 @@ WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false":
 _NUMBER = re.compile(r"([0-9]{1,19})([KMG]?)", re.IGNORECASE | re.ASCII)
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Bounded(Kind[int]):
     """A number from `least` to `most`."""
 
@@ -96,7 +96,7 @@ class Bounded(Kind[int]):
         return lower + upper
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Size(Bounded):
     """Octets."""
 
@@ -116,7 +116,7 @@ class Size(Bounded):
         return str(value)
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Duration(Bounded):
     """Milliseconds."""
 
@@ -147,7 +147,7 @@ DELAY = Duration(least=1, most=YEAR)
 """The time between two attempts."""
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Count(Bounded):
     """A number of things. K, M and G are taken, as Mailismus takes them for some of its counts."""
 
@@ -167,7 +167,7 @@ class Count(Bounded):
 AUTO = "auto"
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False, slots=False)
 class AutoCount(Count):
     """A number of things, or 0 for as many as suit the machine."""
 
@@ -184,7 +184,7 @@ class AutoCount(Count):
         return str(value) if value else AUTO
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class RateKind(Kind[Rate]):
     """So many in a time."""
 
@@ -207,7 +207,7 @@ class RateKind(Kind[Rate]):
         return f"{value.count}/{time[1:] if re.fullmatch('1[a-z]+', time) else time}"
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Percent(Kind[int]):
     """A share of a whole, 0 to 100."""
 
@@ -224,7 +224,7 @@ class Percent(Kind[int]):
         return f"{value}%"
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Boolean(Kind[bool]):
     """Yes or no."""
 
@@ -241,7 +241,7 @@ class Boolean(Kind[bool]):
         return "Y" if value else "N"
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Choice(Kind[EnumValue]):
     """One of the members of an enumeration, by value."""
 
@@ -263,7 +263,7 @@ class Choice(Kind[EnumValue]):
         return str(value.value)
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Line(Kind[str]):
     """Text of one line; runs of blanks and line ends count as one blank. "-" is the empty text."""
 
@@ -280,7 +280,7 @@ class Line(Kind[str]):
         return value or NONE
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Text(Kind[str]):
     """Text of any number of lines. "-" is the empty text."""
 
@@ -299,7 +299,7 @@ class Text(Kind[str]):
         return value or NONE
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class FilePath(Kind[pathlib.Path]):
     """A path; one that is not absolute counts from the directory of the configuration file."""
 
@@ -312,7 +312,7 @@ class FilePath(Kind[pathlib.Path]):
         return pathlib.Path(text)
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Optional(Kind[Value | None]):
     """A value, or none: nothing or "-"."""
 
@@ -333,7 +333,7 @@ class Optional(Kind[Value | None]):
         return NONE if value is None else self.kind.show(value)
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Listed(Kind[tuple[Value, ...]]):
     """Values of one kind in a row, `|` between them (some of Mailismus's attributes: a comma)."""
 

@@ -4,7 +4,6 @@ The same promise as `fields`: what a kind shows it can read (but for secrets), a
 error. Names are checked for their form, never looked up.
 """
 
-import dataclasses
 import ipaddress
 import re
 from typing import TypeVar
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 from mqcd.config.kinds.fields import BadValue, Kind, Listed
 from mqcd.config.kinds.values import HostPattern, HostPort, Network, Secret, Source
 from mqcd.core.address import normal_domain
+from mqcd.core.value import value
 
 Value = TypeVar("Value")
 
@@ -31,7 +31,7 @@ def _ip(text: str) -> str:
     return str(ipaddress.ip_address(bare))
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Pattern(Kind[str]):
     """Text that a regular expression describes."""
 
@@ -54,7 +54,7 @@ class Pattern(Kind[str]):
         return text
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False, slots=False)
 class Url(Pattern):
     """One whose host and port can be asked."""
 
@@ -126,7 +126,7 @@ URL = Url(
 REDIRECT = Pattern("mail address", rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for none")
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False, slots=False)
 class SenderList(Listed[str]):
     """Senders to compare with; "." is none, as Mailismus writes it."""
 
@@ -136,7 +136,7 @@ class SenderList(Listed[str]):
         return () if text == "." else super().parse(text)
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Domain(Kind[str]):
     """A mail domain in lower case, international ones as A-labels (RFC 5890), or a literal."""
 
@@ -148,7 +148,7 @@ class Domain(Kind[str]):
         return _as(HOST_NAME, self, normal_domain(text))
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Host(Kind[str]):
     """A host to bind to or connect to: an IP address without brackets, or a name in lower case."""
 
@@ -164,7 +164,7 @@ class Host(Kind[str]):
         return _as(HOST_NAME, self, text).lower()
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Address(Kind[str]):
     """An IP address to bind to, without brackets."""
 
@@ -178,7 +178,7 @@ class Address(Kind[str]):
             raise self.refuse(text) from None
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Endpoint(Kind[HostPort]):
     """A host and a port: `host`, `host:port`, `[v6]:port`, or a bare IPv6 address."""
 
@@ -205,7 +205,7 @@ class Endpoint(Kind[HostPort]):
         return f"{host}:{value.port}"
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Peers(Kind[HostPattern]):
     """Which peers are meant: a network, or a host name that may carry a prefix length."""
 
@@ -233,7 +233,7 @@ class Peers(Kind[HostPattern]):
         return str(value.network_address) if single else str(value)
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class SourceKind(Kind[Source]):
     """An IP address to send from, with its weight: `192.0.2.1` or `192.0.2.1*3`."""
 
@@ -253,7 +253,7 @@ class SourceKind(Kind[Source]):
         return value.address if value.weight == 1 else f"{value.address}*{value.weight}"
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class NetworkKind(Kind[Network]):
     """A network; one address is a network of one."""
 
@@ -273,7 +273,7 @@ class NetworkKind(Kind[Network]):
 HIDDEN = "(hidden)"
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class SecretKind(Kind[Secret]):
     """A text that is not shown: `show` returns a mask that only says there is one."""
 

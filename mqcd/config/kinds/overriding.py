@@ -4,12 +4,13 @@ import dataclasses
 from typing import Any, TypeVar
 
 from mqcd.config.kinds.fields import NONE, Kind
+from mqcd.core.value import value
 
 Base = TypeVar("Base")
 Value = TypeVar("Value")
 
 
-@dataclasses.dataclass(frozen=True)
+@value(kw_only=False)
 class Inherited(Kind[Value | None]):
     """A value of a kind, or None: that of the settings around. "-" is empty text, where that is a value."""
 
@@ -36,19 +37,13 @@ class Inherited(Kind[Value | None]):
 
 def overriding(base: type[Base], settings: type[Any], name: str) -> type[Base]:
     """A class of `base`'s fields and those of `settings`, each of the latter None unless it is given."""
-    fields: list[tuple[str, Any, Any]] = []
+    kinds: dict[str, Any] = {}
+    body: dict[str, Any] = {"__module__": base.__module__, "__doc__": base.__doc__, "__annotations__": kinds}
     for field in dataclasses.fields(settings):
         metadata = {**field.metadata, "kind": Inherited(field.metadata["kind"], field.default)}
-        fields.append((field.name, Any, dataclasses.field(default=None, metadata=metadata)))
-    made: type[Base] = dataclasses.make_dataclass(
-        name,
-        fields,
-        bases=(base,),
-        namespace={"__module__": base.__module__, "__doc__": base.__doc__},
-        frozen=True,
-        kw_only=True,
-        slots=True,
-    )
+        kinds[field.name] = Any
+        body[field.name] = dataclasses.field(default=None, metadata=metadata)
+    made: type[Base] = value(type(name, (base,), body))
     return made
 
 

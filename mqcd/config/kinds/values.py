@@ -4,10 +4,12 @@ import dataclasses
 import enum
 import ipaddress
 
+from mqcd.core.value import value
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class HostPort:
     """A place to connect to: a host name or an IP address (no brackets), and a TCP or UDP port."""
 
@@ -20,7 +22,7 @@ HostPattern = Network | str
 start; `name/24` means the network of that size that the host's address lies in."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Rate:
     """So many recipients in so many milliseconds."""
 
@@ -28,7 +30,7 @@ class Rate:
     per: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Source:
     """An address of our own that connections go out from."""
 
@@ -37,7 +39,7 @@ class Source:
     """Its share of the zone's connections, against those of the zone's other addresses."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Secret:
     """A text that is never shown: not in a log, a listing, or a shown configuration."""
 

@@ -13,9 +13,6 @@ another (announced names, the reports' sender, the number of connections).
 `X as X` makes a name one that others import from here.
 """
 
-# ruff: noqa: RUF009
-import dataclasses
-
 from mqcd.config.blocks import block, setting
 from mqcd.config.kinds.names import HOST_NAME, USER
 from mqcd.config.kinds.values import AuthType as AuthType
@@ -80,9 +77,10 @@ from mqcd.config.settings.submit import SenderRightSettings as SenderRightSettin
 from mqcd.config.settings.submit import ServerNetworkSettings as ServerNetworkSettings
 from mqcd.config.settings.submit import ServerSettings as ServerSettings
 from mqcd.config.settings.submit import SubmitSettings as SubmitSettings
+from mqcd.core.value import value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ApplicationSettings:
     """Settings of the whole server."""
 
@@ -92,7 +90,7 @@ class ApplicationSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Settings:
     """Everything that a configuration file says, defaults filled in."""
 

@@ -1,7 +1,5 @@
 """The settings of SMTP to a next hop: the client, its exceptions for networks, login and TLS."""
 
-# ruff: noqa: RUF009
-import dataclasses
 import pathlib
 
 from mqcd.config.blocks import attribute, many, setting
@@ -9,9 +7,10 @@ from mqcd.config.kinds.fields import YES_NO, Choice, Count, Duration, FilePath, 
 from mqcd.config.kinds.names import HOST_NAME, NetworkKind, SecretKind
 from mqcd.config.kinds.values import Mechanism, Network, Secret
 from mqcd.core.units import MINUTE
+from mqcd.core.value import value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class AuthSettings:
     """The login at a next hop (SMTP AUTH)."""
 
@@ -32,7 +31,7 @@ class AuthSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class SslSettings:
     """TLS with a relay."""
 
@@ -54,7 +53,7 @@ class SslSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class RemoteNetSettings:
     """How mqcd speaks to the next hops of some networks; what is left out is as for all."""
 
@@ -82,7 +81,7 @@ class RemoteNetSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ClientSettings:
     """How mqcd speaks SMTP to the next hop."""
 

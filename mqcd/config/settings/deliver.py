@@ -1,8 +1,5 @@
 """The settings of mail out: routes, zones, limits."""
 
-# ruff: noqa: RUF009
-import dataclasses
-
 from mqcd.config.blocks import attribute, block, many, setting
 from mqcd.config.kinds.fields import DELAY, YES_NO, Choice, Count, Duration, Line, Listed, RateKind
 from mqcd.config.kinds.names import (
@@ -22,9 +19,10 @@ from mqcd.config.settings.client import AuthSettings, ClientSettings, SslSetting
 from mqcd.config.settings.logs import AuditSettings
 from mqcd.core.smtp.classes import OutcomeClass
 from mqcd.core.units import HOUR, SECOND
+from mqcd.core.value import value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class RelaySettings:
     """A next hop that takes mail for some domains, or for all."""
 
@@ -51,7 +49,7 @@ class RelaySettings:
     ssl: SslSettings = block(SslSettings())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class DnsSettings:
     """Which name servers are asked."""
 
@@ -61,7 +59,7 @@ class DnsSettings:
     timeout: int = attribute(5 * SECOND, "time limit for one query, all servers together", Duration(least=1))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ZoneMatchSettings:
     """Which mail a zone takes: what fits all that is given here, and one value of each."""
 
@@ -78,7 +76,7 @@ class ZoneMatchSettings:
     user: tuple[str, ...] = attribute((), "authenticated users", Listed(LOGIN))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ZoneSettings:
     """An egress zone: where its mail is sent from, and how fast."""
 
@@ -104,7 +102,7 @@ class ZoneSettings:
     matches: tuple[ZoneMatchSettings, ...] = many(ZoneMatchSettings, "match", at="")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class DestinationSettings:
     """How some next hops are to be treated."""
 
@@ -133,7 +131,7 @@ class DestinationSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class SenderSettings:
     """How fast mail of some senders goes out."""
 
@@ -145,7 +143,7 @@ class SenderSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ReplyRuleSettings:
     """What replies of next hops lead to; of several that fit, the first counts."""
 
@@ -173,7 +171,7 @@ class ReplyRuleSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class DeliverSettings(AuditSettings):
     """Mail out."""
 

@@ -1,14 +1,13 @@
 """The settings of TLS with the clients of a listener."""
 
-# ruff: noqa: RUF009
-import dataclasses
 import pathlib
 
 from mqcd.config.blocks import attribute
 from mqcd.config.kinds.fields import YES_NO, FilePath, Listed
+from mqcd.core.value import value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ListenerSslSettings:
     """TLS with the clients of one listener."""
 

@@ -1,15 +1,14 @@
 """The settings of what is written as lines: the log, and the audit logs of mail out and reports."""
 
-# ruff: noqa: RUF009
-import dataclasses
 import pathlib
 
 from mqcd.config.blocks import attribute, setting
 from mqcd.config.kinds.fields import Choice, FilePath, Size
 from mqcd.config.kinds.values import LogFormat, LogLevel, Rotation
+from mqcd.core.value import value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class AuditSettings:
     """What the blocks of mail out and mail back say of their audit logs."""
 
@@ -29,7 +28,7 @@ class AuditSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class LogSettings:
     """The log on standard error."""
 

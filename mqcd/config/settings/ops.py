@@ -1,7 +1,5 @@
 """The settings of operation: metrics, health, log, events."""
 
-# ruff: noqa: RUF009
-import dataclasses
 import pathlib
 
 from mqcd.config.blocks import attribute, block, many, setting
@@ -10,9 +8,10 @@ from mqcd.config.kinds.names import GROUP, HOST_NAME, NAME, QUOTA_MATCH, URL, Ad
 from mqcd.config.settings.logs import LogSettings
 from mqcd.core.events import Verb
 from mqcd.core.units import DAY, GIB, MINUTE, SECOND
+from mqcd.core.value import value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class EventsSettings:
     """The event files that the analytics read."""
 
@@ -31,7 +30,7 @@ class EventsSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class MetricsSettings:
     """How detailed /metrics is."""
 
@@ -42,7 +41,7 @@ class MetricsSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class AdviceSettings:
     """Advice of the analytics that the server applies."""
 
@@ -51,7 +50,7 @@ class AdviceSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ControlSettings:
     """The socket over which commands reach the running server."""
 
@@ -65,7 +64,7 @@ class ControlSettings:
     group: str | None = attribute(None, "group that may use it besides the server's user", GROUP)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class PageSettings:
     """The page for people and the HTTP API, served by a process of their own."""
 
@@ -86,7 +85,7 @@ class PageSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class WebhookSettings:
     """A URL that events of the log are sent to."""
 
@@ -108,7 +107,7 @@ class WebhookSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class TracesSettings:
     """Traces of messages for OpenTelemetry, made of the event log."""
 
@@ -120,7 +119,7 @@ class TracesSettings:
     most: int = attribute(500, "events of one request; 1 to 10000", Count(least=1, most=10_000))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class FeedsSettings:
     """The event log, sent on by a process of its own."""
 
@@ -131,7 +130,7 @@ class FeedsSettings:
     traces: TracesSettings = block(TracesSettings())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class OpsSettings:
     """Operation: metrics, health, log, events."""
 

@@ -1,7 +1,5 @@
 """The settings of the queue on disk."""
 
-# ruff: noqa: RUF009
-import dataclasses
 import pathlib
 
 from mqcd.config.blocks import Given, attribute, block, free, many, setting
@@ -21,9 +19,10 @@ from mqcd.config.kinds.fields import (
 from mqcd.config.kinds.names import DOMAIN_PATTERN, LOGIN
 from mqcd.core.queueing.holding import HoldMode
 from mqcd.core.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, YEAR
+from mqcd.core.value import value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class SpoolSettings:
     """Where and how message contents are stored."""
 
@@ -50,7 +49,7 @@ RECORD = 256
 """Octets that the record of a recipient with long names takes."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class JournalSettings:
     """The log that makes every change of the queue durable."""
 
@@ -84,7 +83,7 @@ class JournalSettings:
         return self.segmentsize // 4 // RECORD
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ShardSettings:
     """Where one shard lies. The first is shard 0: the queue's own roots, unless these are given here."""
 
@@ -94,7 +93,7 @@ class ShardSettings:
     spool: pathlib.Path | None = attribute(None, "directory of its silos; none = in the spool's", FilePath())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class HeldDomainSettings:
     """A domain whose mail is held instead of being retried."""
 
@@ -124,7 +123,7 @@ CLUSTER = "cluster"
 """The class of the clustered-file queue."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class StoreSettings:
     """Where mail lies, if not in the clustered-file queue."""
 
@@ -138,7 +137,7 @@ class StoreSettings:
     """Its settings."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class QueueSettings:
     """The queue on disk: its directories, retry schedule and limits."""
 

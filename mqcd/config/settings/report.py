@@ -1,15 +1,14 @@
 """The settings of delivery status notifications."""
 
-import dataclasses
-
 from mqcd.config.blocks import setting
 from mqcd.config.kinds.fields import YES_NO, Count, Duration, Line, Listed, Size, Text
 from mqcd.config.kinds.names import HOST_NAME, MAIL_ADDRESS, REDIRECT
 from mqcd.config.settings.logs import AuditSettings
 from mqcd.core.units import HOUR, KIB
+from mqcd.core.value import value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ReportSettings(AuditSettings):
     """Mail back: delivery status notifications."""
 

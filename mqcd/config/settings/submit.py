@@ -1,7 +1,5 @@
 """The settings of mail in: the listeners."""
 
-# ruff: noqa: RUF009
-import dataclasses
 import pathlib
 
 from mqcd.config.blocks import attribute, block, many, setting
@@ -47,6 +45,7 @@ from mqcd.config.kinds.values import (
 )
 from mqcd.config.settings.listenertls import ListenerSslSettings
 from mqcd.core.units import DAY, MIB, MINUTE, SECOND, YEAR
+from mqcd.core.value import value
 
 _REVERSE = "the client's address has a name that leads back to it"
 _FORM_ALONE = "check the form alone, without DNS"
@@ -60,7 +59,7 @@ _MOST_DELAY = MINUTE
 """A delay must end well before clients give up: they wait five minutes for a greeting (RFC 5321, 4.5.3.2)."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class SenderRightSettings:
     """Which senders some users may send with."""
 
@@ -75,7 +74,7 @@ class SenderRightSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class QuotaSettings:
     """How much mail one client, network, user or tenant may send."""
 
@@ -96,7 +95,7 @@ class QuotaSettings:
     sessions: int = attribute(0, "sessions at once that have begun a message; 0 = no limit", Count())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class PrioritySettings:
     """Which priority some users may give to their mail."""
 
@@ -108,7 +107,7 @@ class PrioritySettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class PeerSettings:
     """How a listener serves a client: what may differ by the client's network."""
 
@@ -229,7 +228,7 @@ class PeerSettings:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class NetworkSettings:
     """How a listener serves the clients of some networks; what is left out is as for all clients."""
 
@@ -242,7 +241,7 @@ ServerNetworkSettings = overriding(NetworkSettings, PeerSettings, "ServerNetwork
 """With every field of PeerSettings, None where it is not given."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ServerSettings(PeerSettings):
     """How one listener speaks SMTP, and what it accepts."""
 
@@ -320,7 +319,7 @@ class ServerSettings(PeerSettings):
         return self.submission if self.ext_mt_priority is None else self.ext_mt_priority
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ListenerSettings:
     """One listener: its address, and how its server behaves."""
 
@@ -349,7 +348,7 @@ LOCAL = "sendmail"
 """Name of the way in of programs on this machine, where listeners are named."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class LocalSettings:
     """Mail of programs on this machine, by `mqcd sendmail`."""
 
@@ -364,7 +363,7 @@ class LocalSettings:
     senders: tuple[SenderRightSettings, ...] = many(SenderRightSettings, "sender")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class SubmitSettings:
     """Mail in."""
 

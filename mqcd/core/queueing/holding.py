@@ -13,10 +13,11 @@ ordinary claim does so at that time, which is the end of its life. One without w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqcd.core.model import Area, Recipient, Word
 from mqcd.core.units import DAY, MINUTE
+from mqcd.core.value import value
 
 LONGEST = 200
 """Octets of a domain that can be held: many file systems refuse a directory's name of more than 255."""
@@ -30,7 +31,7 @@ class HoldMode(Word):
     ATRN = "atrn"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class HeldDomain:
     """A domain whose mail is held."""
 
@@ -41,7 +42,7 @@ class HeldDomain:
     """Users that may ask for its mail, see `calls`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Holding:
     """Which domains are held. The default: none."""
 

@@ -13,18 +13,19 @@ Pure.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqcd.core.model import Recipient
 from mqcd.core.queueing.holding import Holding
 from mqcd.core.queueing.spid import time_of
 from mqcd.core.smtp.dsn import parameters
+from mqcd.core.value import value
 
 LAST_CHANCE_MS = 1000
 """The least time between a failure and a last attempt brought forward to the age limit."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class RetrySchedule:
     """Delays and age limits, all in ms."""
 

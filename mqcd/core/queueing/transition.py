@@ -7,7 +7,7 @@ decides this itself, so all treat a partial delivery alike.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from mqcd.core.events import MIGRATED, Verb
@@ -38,6 +38,7 @@ from mqcd.core.queueing.amendment import BOUNCE_CODE, BOUNCE_STATUS, amended_by,
 from mqcd.core.queueing.holding import Holding, HoldMode
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 
 _TRIED = frozenset((Area.INCOMING, Area.DEFERRED, Area.HELD))
 """Areas of what can be delivered."""
@@ -173,7 +174,7 @@ _END_WORDS: Mapping[type[Verdict], str] = {Bounced: f" {Verb.BOUNCED}", Expired:
 """The code of the last reply does not say it: rules for replies defer by 5yz and bounce by 4yz."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class LastAttempt:
     """Where and when a recipient failed for good."""
 

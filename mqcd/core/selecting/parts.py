@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import AreaStats, Recipient
 from mqcd.core.queueing.spid import format_spid, parse_spid
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.value import value
 
 MOST = 1000
 """Recipients in one part."""
@@ -23,7 +23,7 @@ Key = tuple[int, int, int]
 """When it was accepted, or 0 where the order is that of messages; SPID; QID."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Listed:
     """Some of the recipients that are selected."""
 

@@ -16,6 +16,7 @@ from mqcd.core.model import Action, Batch, Recipient, Word
 from mqcd.core.queueing.amendment import is_released
 from mqcd.core.selecting.where import AnyOf, Compare, Node, Not, Predicate, Where, all_of
 from mqcd.core.selecting.where_fields import IN, site_name
+from mqcd.core.value import value
 
 SITE = "site"
 SERVER = "server"
@@ -46,7 +47,7 @@ _BATCHES = {RuleAction.HOLD: Action.HOLD, RuleAction.BOUNCE: Action.BOUNCE}
 """What the actions are that change a record."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class StandingRule:
     """One rule. Times in ms."""
 

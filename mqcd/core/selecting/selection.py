@@ -5,19 +5,19 @@ Addresses and domains may be shell patterns (`*@here.example`), see `pattern`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mqcd.core.address import domain_of
 from mqcd.core.model import Area, Recipient
 from mqcd.core.selecting.pattern import fits
+from mqcd.core.value import value
 
 if TYPE_CHECKING:
     # Programs that embed a queue seldom need the parser.
     from mqcd.core.selecting.where import Where
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Selection:
     """All given conditions must hold; None or "" does not restrict."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, NoReturn, TypeVar
@@ -23,6 +22,7 @@ from typing import Any, NoReturn, TypeVar
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Recipient
 from mqcd.core.selecting.where_fields import FIELDS, IN, LIVE, Field, read_value, test_of
+from mqcd.core.value import value
 
 DEEPEST = 50
 """How deep brackets and `not` may nest."""
@@ -43,7 +43,7 @@ _AND, _OR, _NOT = (re.compile(rf"{word}(?![\w-])", re.IGNORECASE) for word in ("
 _OPEN, _CLOSE, _COMMA = map(re.compile, (r"\(", r"\)", ","))
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Compare:
     """A field against a value; against several with `in`."""
 
@@ -57,7 +57,7 @@ class Compare:
         return f"{self.field} {self.op} " + (f"({', '.join(shown)})" if self.op == IN else shown[0])
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Not:
     """What the part does not select."""
 
@@ -67,7 +67,7 @@ class Not:
         return f"not {_bracketed(self.part, All, AnyOf)}"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class All:
     """What each part selects; at least two."""
 
@@ -77,7 +77,7 @@ class All:
         return " and ".join(_bracketed(each, All, AnyOf) for each in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class AnyOf:
     """What at least one part selects, of at least two."""
 
@@ -93,7 +93,7 @@ NOTHING: Node = Compare("spid", "=", ("0" * 16,))
 EVERYTHING: Node = Not(NOTHING)
 
 
-@dataclass(frozen=True)
+@value(kw_only=False, slots=False)
 class Where:
     """A condition. Its text and `now` are all of it: `parse_where(str(where), where.now) == where`."""
 

@@ -7,7 +7,6 @@ paths, see `where.Where.on`; a new field is one line of `FIELDS` if its path is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
@@ -21,6 +20,7 @@ from mqcd.core.queueing.spid import parse_spid
 from mqcd.core.selecting.pattern import matcher
 from mqcd.core.smtp.classes import OutcomeClass, class_of
 from mqcd.core.units import duration_of, size_of
+from mqcd.core.value import value
 
 IN = "in"
 _TEXTS = ("=", "!=", "~", IN)
@@ -32,7 +32,7 @@ Test = Callable[[Any], bool]
 """Whether a field's value is one that is meant."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Kind:
     """What a field's values are."""
 
@@ -46,7 +46,7 @@ class Kind:
     among: Callable[[frozenset[Any]], Test] = lambda values: values.__contains__
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Field:
     """A field that records have."""
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 from pathlib import Path
 
+from mqcd.core.value import value
 from mqcd.ops.http.server import TIME_LIMIT_MS
 
 ASK_S = TIME_LIMIT_MS / 1000 - 1
@@ -24,7 +25,7 @@ _PIECES = 100
 _SILENT = b"it does not answer"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Question:
     """What is asked of a shard."""
 
@@ -47,7 +48,7 @@ class Question:
         return f"{self.method} {self.target} HTTP/1.0\r\n{author}Content-Length: {length}\r\n\r\n".encode()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Reply:
     """What it answers."""
 

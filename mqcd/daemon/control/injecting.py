@@ -14,10 +14,10 @@ import re
 import socket
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
+from mqcd.core.value import value
 from mqcd.daemon.control.api.binding import Given, refused
 from mqcd.daemon.control.api.fields import read_object
 from mqcd.daemon.control.api.operation import JSON
@@ -83,7 +83,7 @@ async def _body(request: Request, most: int) -> bytes | None:
     return bytes(body) if fits else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class _Given:
     """What a request gives."""
 

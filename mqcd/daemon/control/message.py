@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from mqcd.config.settings import Settings
 from mqcd.core.errors import ContentUnavailable, StoreUnavailable
 from mqcd.core.events import Verb, format_time
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.value import value
 from mqcd.daemon.control.records import recipient_row
 from mqcd.daemon.control.view import View
 from mqcd.daemon.hashkey import hash_key
@@ -32,7 +32,7 @@ _OWN = ("qid", "recipient", "area", "inflight", "due", "attempts", "status", "re
 """Fields of a recipient; `area` is null when it has left the queue, `last` is the verb of its last event."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Message:
     """What is known of a message."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mqcd.config.settings import Settings
 from mqcd.core.errors import DecodeError
@@ -16,6 +16,7 @@ from mqcd.core.ports import Clock, QueueStore, Resolver
 from mqcd.core.selecting import live
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import Where
+from mqcd.core.value import value
 from mqcd.daemon.derived import own_names, schedule_of
 from mqcd.deliver.routing.router import Router
 
@@ -26,7 +27,7 @@ Keys = Callable[[], Awaitable[Collection[str]]]
 """Gives the lane keys of the queue."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Resolved:
     """A selection of records."""
 

@@ -13,7 +13,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from mqcd.core.events import format_time
 from mqcd.core.model import Area
 from mqcd.core.ports import Clock, QueueStore
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.daemon.control.api.binding import Given
 from mqcd.deliver.service import Deliverer
 from mqcd.disk.durable import Disk, describe
@@ -45,7 +46,7 @@ class Part(StrEnum):
     REPORT = "report"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Pause:
     """Who has paused a part, when and why."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from mqcd.config.settings import FeedsSettings, LogSettings, Settings
 from mqcd.core.errors import ConfigError
+from mqcd.core.value import value
 
 TRACES = "traces"
 """The name of the feed of traces."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Terms:
     """Plain data: it travels between processes."""
 

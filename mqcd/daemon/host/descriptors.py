@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import resource
-from dataclasses import dataclass
+
+from mqcd.core.value import value
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ _UNLIMITED = 1 << 20
 _SEGMENTS = 8
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Shares:
     """The share of each part, in connections and look-ups rather than descriptors."""
 

@@ -23,6 +23,7 @@ from mqcd.core.model import Recipient
 from mqcd.core.ports import Clock
 from mqcd.core.progress import Progress, no_progress
 from mqcd.core.queueing.spid import format_spid
+from mqcd.core.value import value
 from mqcd.daemon.derived import options_of, schedule_of
 from mqcd.daemon.hashkey import hash_key
 from mqcd.daemon.migration.ends import End, cluster_end, stored_end
@@ -33,7 +34,7 @@ PORTION = 500
 """Messages that are copied before they are removed from the source, where both ends can."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Configured:
     """A store, by the configuration of a server that uses it."""
 
@@ -83,7 +84,7 @@ def _check_others(source: Settings, target: Settings) -> None:
             raise ConfigError("the store memory keeps nothing when no server runs")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Migration:
     """From one open store to another."""
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from mqcd.core.ports import Tokens, UsedRates
+from mqcd.core.value import value
 from mqcd.daemon.listeners.listenertls import ListenersTls
 from mqcd.net.shared.balance import Balance, Mailboxes
 from mqcd.submit.auth.failures import Failures
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Role:
     """Of one shard."""
 
@@ -50,7 +51,7 @@ class Role:
         return Balance(self.boxes, self.shard, refusing if self.listens else lambda: "takes no mail")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Passing:
     """The connections of one listener."""
 

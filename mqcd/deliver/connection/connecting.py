@@ -34,6 +34,7 @@ from mqcd.core.errors import (
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.ports import Dialer, Observer, Resolver
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.deliver.connection.link import Link
 from mqcd.deliver.connection.timers import Sweep
 from mqcd.deliver.connection.traced import link_of
@@ -56,7 +57,7 @@ _SILENT_MS = 60_000
 _log = logging.getLogger("mqcd.deliver")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class NoHost:
     """No host of the destination takes mail; describes the most informative failure, of equals the last
     one."""
@@ -77,7 +78,7 @@ class NoHost:
         return self.attempt.phase
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Road:
     """One way to one host."""
 

@@ -16,6 +16,7 @@ from mqcd.config.settings import ClientSettings, TlsPolicy
 from mqcd.core.errors import ConnectFailed
 from mqcd.core.model import Attempt, Phase
 from mqcd.core.ports import Clock, Connection, Dialer, TlsTerms
+from mqcd.core.value import value
 from mqcd.deliver.connection.timers import Limits
 from mqcd.deliver.routing.policy import Hop
 from mqcd.deliver.smtp.client import SmtpClient
@@ -28,7 +29,7 @@ GONE = ("4.4.2", "4.5.0")
 """Statuses for a server that closed the connection, or does not speak SMTP."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class LinkView:
     """A connection at one moment, as operators see it."""
 

@@ -8,11 +8,11 @@ logged once. Times are ms; `now` is monotonic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from mqcd.core.model import Area, AreaStats, Recipient
 from mqcd.core.queueing.spid import format_spid
+from mqcd.core.value import value
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
 
@@ -34,7 +34,7 @@ class Kind(Enum):
     """Recipients of one message whose outcome several crashes have hidden, see `suspects`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Stuck:
     """One item."""
 

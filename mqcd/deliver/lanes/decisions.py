@@ -22,7 +22,6 @@ lane's record.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from mqcd.core.smtp.reply import Reply
@@ -63,7 +62,7 @@ _DEAD, _RATE, _SHARE = Why.DEAD, Why.RATE, Why.SHARE
 _KNOWN_OPEN = Condition.OPEN
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Short:
     """A rate without tokens."""
 

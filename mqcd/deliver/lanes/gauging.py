@@ -7,13 +7,13 @@ milliseconds.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 
+from mqcd.core.value import value
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Gauges:
     """Delivery at one moment."""
 

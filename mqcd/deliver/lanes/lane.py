@@ -247,7 +247,7 @@ class Lane:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class LaneState:
     """A lane in reports to operators."""
 
@@ -307,7 +307,7 @@ class Give:
     lane: Lane
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Bounds:
     """The settings that bound the table, by their names in `deliver`; 0 = no limit."""
 

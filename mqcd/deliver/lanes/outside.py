@@ -7,9 +7,8 @@ The others come back soon after the probe has begun, and at growing intervals wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.deliver.routing.policy import Policy
 
 FIRST_PROBE_MS = 60_000
@@ -23,7 +22,7 @@ LONG_REST_MS = 300_000
 """The longest rest of a lane of which no transaction ended since its last one."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Suspension:
     """Why a destination is suspended, and when it is probed. The default: it is not."""
 
@@ -58,7 +57,7 @@ class Suspension:
 NOT_SUSPENDED = Suspension()
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Share:
     """How many recipients a lane may hold that is new or makes no progress."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 
 from mqcd.core.model import Recipient
+from mqcd.core.value import value
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Lane
 from mqcd.deliver.lanes.rates import Limit, Scope
@@ -16,7 +16,7 @@ Key = tuple[int, int]
 """SPID and QID."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Wait:
     """Of one recipient."""
 

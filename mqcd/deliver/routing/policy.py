@@ -15,7 +15,7 @@ itself: each zone has addresses of its own, and is judged by them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from mqcd.config.advice import Shaping
@@ -35,6 +35,7 @@ from mqcd.core.address import fits_name
 from mqcd.core.model import Envelope
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.selecting.rules import StandingRule
+from mqcd.core.value import value
 from mqcd.deliver.routing.conditions import Mail, tested
 from mqcd.deliver.routing.routing import Destination
 from mqcd.deliver.routing.zones import conditions, taken_by
@@ -44,7 +45,7 @@ MOST_SLOWED = 10_000
 """Policies of slowed mail that are kept."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Policy:
     """The policy of one lane, complete before any attempt."""
 
@@ -84,7 +85,7 @@ class Policy:
     """The id of the standing rule that slows it down; "" = none does."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Hop:
     """A destination and its policy: the subject of one lane."""
 

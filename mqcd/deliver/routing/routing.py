@@ -13,7 +13,7 @@ only; then the first in the file.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from hashlib import blake2s
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
@@ -28,6 +28,7 @@ from mqcd.core.ports import MxHost
 from mqcd.core.selecting.live import unrouted
 from mqcd.core.selecting.where import Node, all_of
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.deliver.routing.conditions import Mail, among, sent_by, tested, whole
 
 NO_LOGIN = AuthSettings()
@@ -37,7 +38,7 @@ MAX_HOSTS = 20
 _THIS_NETWORK = IPv4Network("0.0.0.0/8")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Destination:
     """A next hop: one or several equivalent hosts."""
 
@@ -61,7 +62,7 @@ class Destination:
         return same and self.port == other.port
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Unroutable:
     """There is no route, for good (a 5yz reply) or for now (4yz)."""
 

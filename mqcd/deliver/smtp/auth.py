@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 
 CRAM_MD5, PLAIN, LOGIN, EXTERNAL = "CRAM-MD5", "PLAIN", "LOGIN", "EXTERNAL"
 _PREFERENCE = (CRAM_MD5, PLAIN, LOGIN)
@@ -28,7 +29,7 @@ CANCEL = b"*\r\n"
 """Cancels an exchange (RFC 4954, 4)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Login:
     """The credentials for a next hop."""
 

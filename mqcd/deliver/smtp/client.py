@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Phase
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.deliver.smtp import commands
 from mqcd.deliver.smtp.commands import Chunker, DotStuffer, Wrapping
 from mqcd.deliver.smtp.exchange import Options, Outcome, Result, Step, Transaction
@@ -354,7 +354,7 @@ class SmtpClient(Handshake):
 _Handler = Callable[[SmtpClient, RawReply, int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Rule:
     """What the reply to one command means."""
 

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from mqcd.config.settings import TlsPolicy
 from mqcd.core.model import Phase
 from mqcd.core.smtp.reply import Reply
 from mqcd.core.states import following
+from mqcd.core.value import value
 from mqcd.deliver.smtp import auth
 from mqcd.deliver.smtp.exchange import Options, Step
 from mqcd.deliver.smtp.replies import RawReply, ReplyReader
 from mqcd.deliver.smtp.states import STATES, Event, State
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Say:
     """A command, and the reply to it that is awaited."""
 
@@ -32,7 +32,7 @@ class Say:
     step: Step
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Stop:
     """Go no further with this server."""
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.smtp.x509 import dns_names
+from mqcd.core.value import value
 from mqcd.net.securing.keylog import KeyLog
 from mqcd.net.tls import file_fault
 
@@ -39,7 +39,7 @@ class BadTlsFile(MqcdError):
         self.setting = setting
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ServerTlsTerms:
     """The files of a listener, PEM."""
 

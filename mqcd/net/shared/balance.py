@@ -13,9 +13,9 @@ import logging
 import mmap
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from mqcd.core.errors import MqcdError
+from mqcd.core.value import value
 
 log = logging.getLogger("mqcd.daemon")
 
@@ -30,7 +30,7 @@ _MARGIN = 4
 _AT_ONCE = 64
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Mailboxes:
     """Memory shared by the server processes of all shards, made before they are forked."""
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
+
+from mqcd.core.value import value
 
 TEXT = "text/plain; charset=utf-8"
 MOST_AUTHOR = 100
 """Characters of a caller's name."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Request:
     """One request: method, target and the fields that pages use."""
 
@@ -61,7 +63,7 @@ class Request:
         return self.author if self.author and self.speaks else f"uid:{self.uid}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Answer:
     """What is answered."""
 
@@ -92,8 +94,8 @@ def parse_request(head: bytes) -> Request | None:
     if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[0].isalpha():
         return None
     fields: dict[str, list[str]] = {}
-    for name, value in _FIELD.findall(b"\r\n" + rest):
-        fields.setdefault(name.decode().lower(), []).append(value.decode("latin-1").strip())
+    for name, content in _FIELD.findall(b"\r\n" + rest):
+        fields.setdefault(name.decode().lower(), []).append(content.decode("latin-1").strip())
     hosts = fields.get("host", [])
     # RFC 9112, 3.2: exactly one from HTTP/1.1 on.
     if len(hosts) > 1 or (not hosts and words[2] != "HTTP/1.0"):

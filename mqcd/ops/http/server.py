@@ -16,12 +16,13 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from mqcd.core.ports import Clock
+from mqcd.core.value import value
 from mqcd.net.credentials import NOBODY, peer_uid
 from mqcd.net.listening import ProtocolServer, bind
 from mqcd.net.waits import in_time
@@ -50,7 +51,7 @@ Page = Callable[[Request], Answer | Awaitable[Answer]]
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Resource:
     """What a path can be asked."""
 

@@ -6,8 +6,9 @@ writes it (`python -m mqcd.ops.metrics.catalogue` prints it), and a test holds t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from mqcd.core.value import value
 
 
 class Kind(StrEnum):
@@ -35,7 +36,7 @@ class Merge(StrEnum):
 SUM, MAX, MIN, SAME = Merge.SUM, Merge.MAX, Merge.MIN, Merge.SAME
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Spec:
     """One metric."""
 

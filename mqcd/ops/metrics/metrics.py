@@ -7,7 +7,7 @@ composition root supplies; a part that is not there (a store without a journal) 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -24,6 +24,7 @@ from mqcd import __version__
 from mqcd.core.figures import Distribution, EngineFigures
 from mqcd.core.model import Area, AreaStats
 from mqcd.core.ports import Clock
+from mqcd.core.value import value
 from mqcd.ops.metrics.breakdown import NO_NAME, Breakdown
 from mqcd.ops.metrics.catalogue import CATALOGUE, Kind, Spec
 from mqcd.ops.metrics.labelled import Labelled, by_label, by_site
@@ -37,7 +38,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class DeliveryFigures:
     """Figures of delivery."""
 
@@ -54,7 +55,7 @@ class DeliveryFigures:
     """By destination, when the oldest message in the active set was accepted, ms."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class FeedFigures:
     """How far one feed of the event log has come."""
 
@@ -64,7 +65,7 @@ class FeedFigures:
     """When it began to fail, ms; 0 = it does not."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Omissions:
     """What logs and event files do not have, counted since the start."""
 
@@ -270,9 +271,9 @@ def _family(spec: Spec, value: Value) -> Metric:
 
 def _histogram(spec: Spec, samples: Labelled) -> Metric:
     family = HistogramMetricFamily(spec.name, spec.meaning, labels=spec.labels)
-    for labels, value in samples.items():
-        if isinstance(value, Distribution):
-            bounds = [*(str(float(bound)) for bound in value.bounds), "+Inf"]
-            buckets = list(zip(bounds, accumulate(value.counts), strict=True))
-            family.add_metric(labels, buckets, value.total)
+    for labels, counted in samples.items():
+        if isinstance(counted, Distribution):
+            bounds = [*(str(float(bound)) for bound in counted.bounds), "+Inf"]
+            buckets = list(zip(bounds, accumulate(counted.counts), strict=True))
+            family.add_metric(labels, buckets, counted.total)
     return family

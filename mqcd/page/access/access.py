@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from mqcd.core.clients import RecentCounts, client_network
 from mqcd.core.ports import Clock
+from mqcd.core.value import value
 from mqcd.page.access.holders import Holders
 from mqcd.page.access.tokens import Role, Token, digest_of
 from mqcd.page.bounds import Refused
@@ -84,7 +85,7 @@ MOST_FAILURES = 20
 SCHEME = "Bearer"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Caller:
     """Who asks."""
 

@@ -13,10 +13,10 @@ import hashlib
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from mqcd.core.errors import ConfigError
+from mqcd.core.value import value
 
 HEADER = "# Tokens of the page and the HTTP API, changed by `mqcd token`; the format is in docs/formats.md.\n"
 PREFIX = "mqcd_"
@@ -43,7 +43,7 @@ class BadTokens(ConfigError):
     """A file of tokens, a line of it, or a name cannot be used. Fault: its writer."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Token:
     """One line."""
 

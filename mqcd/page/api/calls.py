@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mqcd.core.ports import Clock
+from mqcd.core.value import value
 from mqcd.page.access.tokens import Role
 from mqcd.page.bounds import PROBLEM
 from mqcd.page.client import AUTHOR, Client, Question, ServerDown
@@ -44,7 +44,7 @@ _REFUSALS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Call:
     """A method of a path."""
 

@@ -7,13 +7,13 @@ recipients is counted only when somebody asks for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from mqcd.core.value import value
 from mqcd.page.parts import parts_of
 from mqcd.page.ui import charts
 from mqcd.page.ui.asking import get, search
@@ -26,7 +26,7 @@ _LIMITS = ("10m", "1h", "6h", "1d")
 _QUEUED = "area != removed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Bucket:
     """Recipients of some age."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from mqcd.core.value import value
 from mqcd.page.access.gate import caller_of
 from mqcd.page.client import Answer, Question, ServerDown
 from mqcd.page.parts import parts_of
@@ -23,7 +24,7 @@ _OLDER = "It is older than this page: restart it."
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Said:
     """What came of a question."""
 

@@ -6,13 +6,13 @@ Each line of `_LOOKS` is one thing that may be wrong, what is said of it, and wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 from urllib.parse import urlencode
 
 from mqcd.core.events import PUT_OFF
 from mqcd.core.samples import Sample, View
+from mqcd.core.value import value
 from mqcd.page.ui.formats import duration, number, octets, plural, rate, share
 
 _HOUR_MS = 3_600_000
@@ -42,7 +42,7 @@ class Weight(IntEnum):
     ALARM = 2
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Finding:
     """One thing that needs attention."""
 
@@ -59,7 +59,7 @@ class Finding:
         return self.weight.name.lower()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class State:
     """What is known of the server."""
 
@@ -185,9 +185,9 @@ def growth(samples: Sequence[Sample], metric: str) -> dict[tuple[str, ...], floa
         if before is not None and (sample.value("process_start_time_seconds") + 1) * 1000 > before.at:
             # All shards are newer than the sample before. Had they alone ended, the sums would go on.
             most = {labels: had for labels, had in most.items() if series.get(labels, 0) >= had}
-        for labels, value in series.items():
-            if step := max(value - most.get(labels, 0), 0):
-                most[labels] = value
+        for labels, figure in series.items():
+            if step := max(figure - most.get(labels, 0), 0):
+                most[labels] = figure
                 if before is not None:
                     grown[labels] = grown.get(labels, 0) + step
         before = sample

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from mqcd.core.samples import RATES, Sample
+from mqcd.core.value import value
 
 WIDTH, HEIGHT = 600, 120
 _LONGEST_GAP_S = 60.0
@@ -14,7 +14,7 @@ _LONGEST_GAP_S = 60.0
 _ROUND = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Line:
     """One line of a picture."""
 
@@ -24,7 +24,7 @@ class Line:
     last: float | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Trend:
     """Lines over time; 0 is at the bottom, `most` at the top."""
 
@@ -76,9 +76,9 @@ def _trend(samples: Sequence[Sample], points: Mapping[str, Points]) -> Trend:
 
 def _path(points: Points, begin: float, end: float, most: float) -> str:
     parts, before = [], None
-    for at, value in points:
+    for at, figure in points:
         x = WIDTH * (at - begin) / (end - begin or 1)
-        y = HEIGHT - (HEIGHT - 2) * value / most - 1
+        y = HEIGHT - (HEIGHT - 2) * figure / most - 1
         starts = before is None or at - before > _LONGEST_GAP_S
         parts.append(f"{'M' if starts else 'L'}{x:.1f} {y:.1f}")
         before = at
@@ -95,7 +95,7 @@ def nice(value: float) -> float:
         power *= 10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Piece:
     """A part of a bar, in thousandths of its width."""
 

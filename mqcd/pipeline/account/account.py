@@ -14,7 +14,7 @@ day anew, without them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812  # noqa: N812
 from mqcd.core.events import format_time
 from mqcd.core.model import Area
 from mqcd.core.progress import Progress
+from mqcd.core.value import value
 from mqcd.eventlog.files import Source
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.run import take_new
@@ -45,7 +46,7 @@ LISTED = 1000
 """Recipients that are named at most, of each kind."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Account:
     """The sums, in recipients, and the recipients concerned (SPID/QID)."""
 

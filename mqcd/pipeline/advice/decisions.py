@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, pairwise
 
 from mqcd.config.settings import Rate
+from mqcd.core.value import value
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 MONTH = 30 * DAY
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Rules:
     """How much evidence is enough. Times in ms."""
 
@@ -55,7 +55,7 @@ MARGIN = 0.85
 """Share of the rate that was found: a token bucket lets up to ten seconds' worth more go at once."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Limit:
     """How much a site takes."""
 
@@ -89,13 +89,13 @@ def connection_limit(seen: Histogram) -> Limit | None:
         return None
     best: Limit | None = None
     below_off = below_taken = 0
-    for value in range(max(seen) + 1):
-        if value:
-            # `value` at once: an attempt that meets one other less is taken, one that meets that many is not.
+    for limit in range(max(seen) + 1):
+        if limit:
+            # `limit` at once: an attempt that meets one other less is taken, one that meets that many is not.
             doubt = (below_off / off + (taken - below_taken) / taken) / 2
             if best is None or doubt < best.doubt:
-                best = Limit(value=value, doubt=doubt)
-        here_taken, here_off = seen.get(value, (0, 0))
+                best = Limit(value=limit, doubt=doubt)
+        here_taken, here_off = seen.get(limit, (0, 0))
         below_taken, below_off = below_taken + here_taken, below_off + here_off
     return best
 
@@ -125,9 +125,9 @@ def _sums(seen: Histogram) -> tuple[int, int]:
 
 def _median(counts: Mapping[int, int], total: int) -> int:
     values = sorted(counts)
-    for value, reached in zip(values, accumulate(counts[value] for value in values), strict=True):
+    for number, reached in zip(values, accumulate(counts[number] for number in values), strict=True):
         if reached * 2 >= total:
-            return value
+            return number
     return 0
 
 
@@ -169,7 +169,7 @@ WORTH = 0.5
 """One that succeeds as often as this is."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Step:
     """One step of a curve: retries so long after the first attempt."""
 
@@ -181,7 +181,7 @@ class Step:
     taken: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class FirstRetry:
     """What was seen of a site's retries: none is worth it up to some delay, from another one on it is."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +14,7 @@ from mqcd.core.address import check_address
 from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.progress import Progress
+from mqcd.core.value import value
 from mqcd.pipeline import frames
 from mqcd.pipeline.advice import curve, pressure, suppressing, unadvised
 from mqcd.pipeline.advice.decisions import (
@@ -42,7 +42,7 @@ _ROWS = 5_000
 """Rows that come to the driver at a time."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Proposal:
     """What is advised, and what there was no room for."""
 
@@ -53,7 +53,7 @@ class Proposal:
     """What was looked at besides."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Basis:
     """What advice is made on, besides the tables."""
 
@@ -167,7 +167,7 @@ def _reply(said: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- sites
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Found:
     """What one kind of evidence says of a site."""
 

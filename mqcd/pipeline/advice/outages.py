@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from mqcd.core.events import ATTEMPT_ENDS, Verb
 from mqcd.core.queueing.schedule import RetrySchedule
+from mqcd.core.value import value
 from mqcd.pipeline.advice.decisions import MINUTE
 from mqcd.pipeline.advice.pressure import asks_for_less
 from mqcd.pipeline.advice.replay import TOLERANCE, Mail, Outage, replay, waited
@@ -32,7 +33,7 @@ _OPEN = 1 << 62
 _LANE = ("source", "site")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Sums:
     """What became of those of a site that outages met, or of all; times in ms."""
 
@@ -67,7 +68,7 @@ _NUMBERS = tuple(each.name for each in fields(Sums) if each.name != "site")
 _SCHEMA = ", ".join(["site string", *(f"{name} long" for name in _NUMBERS)])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class WhatIf:
     """The answer: all sites together, and those with most recipients."""
 

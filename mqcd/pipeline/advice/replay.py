@@ -17,9 +17,9 @@ import heapq
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mqcd.core.queueing.schedule import LAST_CHANCE_MS, RetrySchedule
+from mqcd.core.value import value
 
 TOLERANCE = 0.1
 """Share by which attempts of the replayed schedule in force may differ from those recorded: jitter, attempts
@@ -30,7 +30,7 @@ AT_ONCE = 5
 """Attempts that a lane makes at once before it has heard of the first one, as in the server."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Outage:
     """A time in which attempts fail. Times in ms."""
 
@@ -60,7 +60,7 @@ class Mail:
         return len(self.first)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Outcome:
     """What the model says became of them."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from mqcd.core.value import value
 from mqcd.pipeline.advice.decisions import DAY, MAX_DOUBT, Rules
 from mqcd.pipeline.advice.suppressing import AT_ONCE, FEW, LONG_AGO
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Unadvised:
     """A subject and why there is no advice on it."""
 

@@ -34,7 +34,6 @@ import errno
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +44,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from mqcd.core.errors import MqcdError
 from mqcd.core.events import format_time
 from mqcd.core.progress import Progress
+from mqcd.core.value import value
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.work import Work
 from mqcd.pipeline.sources.decode import AHEAD, DOUBLED
@@ -73,7 +73,7 @@ class ClockBehind(MqcdError):
     """This machine's clock is wrong, so it seems. Fault: the machine; after a correction try again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Arrived:
     """What came in."""
 

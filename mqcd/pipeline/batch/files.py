@@ -16,12 +16,12 @@ Where none is touched, nothing is replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
+from mqcd.core.value import value
 from mqcd.pipeline.store.layout import DONE, day_of, is_state
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class RecipientFiles:
     """Files of the table `recipients`, by path."""
 
@@ -49,7 +49,7 @@ class RecipientFiles:
         return bool(self.committed or self.staged)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Revision:
     """What a revision does with the files that there are; see the table above."""
 

@@ -32,7 +32,6 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -42,6 +41,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from mqcd.core.ports import Clock
 from mqcd.core.progress import Progress, no_progress
+from mqcd.core.value import value
 from mqcd.pipeline import frames
 from mqcd.pipeline.batch.run import take
 from mqcd.pipeline.store.store import STREAM, Commit, PipelineBusy, Store
@@ -55,7 +55,7 @@ _LOOKS = 4
 """Looks at whether Java ends: a signal to the whole service may reach it after one of its workers."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Pace:
     """How much is taken at a time, and when."""
 

@@ -12,13 +12,14 @@ import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.pipeline.sources.queue import HOMES, Row, homes, packed, row
@@ -38,7 +39,7 @@ _KEYS = pa.schema([("spid", pa.string()), ("qid", pa.int32())])
 _ROWS = 10_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Recorded:
     """What was written, and what else was seen."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from markupsafe import Markup
 
+from mqcd.core.value import value
 from mqcd.pipeline.report.templates import macro
 from mqcd.pipeline.report.words import number, plural, share
 
@@ -27,7 +27,7 @@ _reply = macro("cells.html", "reply")
 _bar = macro("cells.html", "bar")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Column(Generic[Row]):
     """A column of a table; that of the first one is the head of its row."""
 

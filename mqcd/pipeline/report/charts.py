@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from mqcd.core.value import value
 from mqcd.pipeline.report.templates import macro
 from mqcd.pipeline.report.words import moment_of, number, tick
 
@@ -32,7 +32,7 @@ _DECADES = (
 """Ticks of an axis of durations."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Series:
     """What one colour means. A value for each moment; None where there is none."""
 
@@ -42,7 +42,7 @@ class Series:
     values: Sequence[float | None]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Scale:
     """The vertical axis."""
 
@@ -52,7 +52,7 @@ class Scale:
     """Value and label."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Axis:
     """The horizontal one."""
 
@@ -115,10 +115,10 @@ def stacked(series: Sequence[Series], axis: Axis, scale: Scale, *, shown: Callab
     below = [0.0] * axis.count
     for each in series:
         pieces = []
-        for index, value in enumerate(each.values):
-            if value:
-                low, high = scale.place(below[index]), scale.place(below[index] + value)
-                below[index] += value
+        for index, figure in enumerate(each.values):
+            if figure:
+                low, high = scale.place(below[index]), scale.place(below[index] + figure)
+                below[index] += figure
                 left, right = _short(step * (index + 0.1)), _short(step * (index + 0.9))
                 pieces.append(f"M{left} {_y(low)}V{_y(high)}H{right}V{_y(low)}Z")
         if pieces:
@@ -129,11 +129,11 @@ def stacked(series: Sequence[Series], axis: Axis, scale: Scale, *, shown: Callab
 def _path(values: Sequence[float | None], axis: Axis, scale: Scale) -> str:
     step = WIDE / axis.count
     pieces, pen_down = [], False
-    for index, value in enumerate(values):
-        if value is None:
+    for index, figure in enumerate(values):
+        if figure is None:
             pen_down = False
             continue
-        x, y = _short(step * (index + 0.5)), _y(scale.place(value))
+        x, y = _short(step * (index + 0.5)), _y(scale.place(figure))
         # A step of no length is a dot, where the stroke's ends are round.
         pieces.append(f"L{x} {y}" if pen_down else f"M{x} {y}h0")
         pen_down = True

@@ -5,9 +5,10 @@ Times are ms since the Unix epoch, durations ms. Counts are of recipients, or of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from mqcd.core.value import value
 from mqcd.pipeline.tables.named import Named
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ OVERDUE_MS = 6 * 3_600_000
 """From when on a recipient that was due and not tried is called stuck; the server's `watchdog` says it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Tried:
     """What attempts came to."""
 
@@ -46,7 +47,7 @@ SUMS = tuple(each.name for each in fields(Tried) if each.name != "latency")
 """What of attempts can be added up, and subtracted: percentiles cannot."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Moment:
     """A piece of the period."""
 
@@ -55,7 +56,7 @@ class Moment:
     tried: Tried
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Waiting:
     """The recipients that waited at the end of an hour."""
 
@@ -65,7 +66,7 @@ class Waiting:
     """By age, as `queue_age` names them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Reply:
     """What a server said."""
 
@@ -75,7 +76,7 @@ class Reply:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Site:
     """How one site took mail."""
 
@@ -85,7 +86,7 @@ class Site:
     """The newest one that was no acceptance."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Troubled:
     """A site that keeps mail from arriving; counts are of recipients accepted in the period."""
 
@@ -104,7 +105,7 @@ class Troubled:
     """The newest one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Sender:
     """What one sender gave us."""
 
@@ -121,7 +122,7 @@ class Sender:
 OF_SENDERS = tuple(each.name for each in fields(Sender) if each.name != "name")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Shape:
     """Replies that say the same; a whole class of them has neither code nor shape."""
 
@@ -138,7 +139,7 @@ class Shape:
     example: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Listing(Generic[T]):
     """The first rows of many."""
 
@@ -147,7 +148,7 @@ class Listing(Generic[T]):
     """How many there are in all."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Coverage:
     """What the report is made of, and what it lacks."""
 
@@ -170,7 +171,7 @@ class Coverage:
     """Why the queue was not asked, where there is no account."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Figures:
     """All of it."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from mqcd.core.errors import ConfigError, StoreDamaged
 from mqcd.core.progress import Progress
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.eventlog.files import Source
 from mqcd.pipeline.account.account import Account, account
@@ -24,7 +24,7 @@ DAYS = 30
 """As long as the server keeps event files unless configured otherwise."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Subject:
     """What a report is about."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from mqcd.core.value import value
 from mqcd.pipeline.report.figures import Figures
 from mqcd.pipeline.report.words import number, plural
 
@@ -11,7 +10,7 @@ _NAMED = 5
 """Recipients that the verdict names."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Verdict:
     """How it stands."""
 

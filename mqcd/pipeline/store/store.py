@@ -24,10 +24,11 @@ import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from pathlib import Path
 
 from mqcd.core.errors import MqcdError
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.pipeline.store.layout import (
     ACCOUNT,
@@ -75,7 +76,7 @@ class TablesOfAnotherFormat(MqcdError):
     """These tables must not be mixed with what this mqcd would write; the text says what to do."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Commit:
     """What one batch did, and what all batches so far amount to."""
 

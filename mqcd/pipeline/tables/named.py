@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from mqcd.core.value import value
 
 TEXT = 500
 """Characters of a reply, an address or a name that are brought to the driver."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Named:
     """Such as one that is stuck; what is not known of it is "" or None."""
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from mqcd.core.errors import StoreDamaged
+from mqcd.core.value import value
 
 
 def plain(error: StoreDamaged) -> str:
@@ -51,7 +52,7 @@ _UNREAD = frozenset((Kind.JOURNAL, Kind.FRAME, Kind.CLUSTER, Kind.LINE, Kind.COU
 """Problems that hide records of unknown messages."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Problem:
     """One finding and its place."""
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mqcd.core.errors import StoreBusy, StoreDamaged
 from mqcd.core.model import Area
 from mqcd.core.ports import Clock, Observer
+from mqcd.core.value import value
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.disk.owner_lock import take_lock
@@ -29,7 +30,7 @@ from mqcd.queue.wal.live_entries import LiveEntries
 from mqcd.queue.workers import Workers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Owned:
     """A queue at rest whose lock the caller holds."""
 

@@ -50,11 +50,11 @@ import logging
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Area
+from mqcd.core.value import value
 from mqcd.disk.durable import describe, let_go
 from mqcd.disk.waits import in_thread
 from mqcd.queue.checkpoint.freezing import Freezing
@@ -72,7 +72,7 @@ from mqcd.queue.wal.segments import JournalEntry, Segment
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Listed:
     """What moves: as numbers, for tens of thousands of small objects take long to make and to pickle."""
 

@@ -12,12 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreDamaged
 from mqcd.core.model import BY_DUE, Area
 from mqcd.core.queueing.holding import Holding
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.queue.format.record import Glance
 from mqcd.queue.format.versions import unknown
@@ -41,7 +42,7 @@ than so many: so a segment makes a few clusters more at most, however many tenan
 _CLAIMED_BY_TENANT = (Area.INCOMING, Area.DEFERRED)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Line:
     """A record line on its way into a cluster."""
 
@@ -59,7 +60,7 @@ class Line:
         return cls(glance.due, glance.received, glance.size, raw, glance.tenant)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Plan:
     """A cluster to be written."""
 

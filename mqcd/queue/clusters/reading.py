@@ -21,11 +21,12 @@ Before that end one is left at least, or the cluster would be over.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import BY_DUE
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.queue.clusters.file import read_from, split_lines
 from mqcd.queue.clusters.quarantine import Stretch, extend, shared
@@ -38,7 +39,7 @@ _OPEN_MAX = 16
 """Clusters whose unread rest is kept in memory."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Taken:
     """What a take would move: lines with their scheduling fields, and the cluster's state after it."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
+from mqcd.core.value import value
 
 MAGIC = b"mqcdseg1"
 HEADER_SIZE = 4096
@@ -22,7 +22,7 @@ _COPIES = (0, HEADER_SIZE // 2)
 """Where the header stands in its block: twice, because all of a segment's mail would go with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class SegmentHeader:
     """Identity of a segment."""
 

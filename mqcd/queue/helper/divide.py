@@ -18,6 +18,7 @@ from mqcd.core.queueing.amendment import amended, applies
 from mqcd.core.queueing.holding import Holding
 from mqcd.core.queueing.transition import not_later
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.format import record, verdict
@@ -26,7 +27,7 @@ from mqcd.queue.format.frame import ENTRY_HEAD, IN_SPOOL, Entry, pack_entry
 from mqcd.queue.manifest.state import ClusterState
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Divide:
     """Carry out a batch on what it selects in clusters."""
 
@@ -52,7 +53,7 @@ File = tuple[ClusterState, Iterable[bytes]]
 """A cluster to be written, and its lines."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Divided:
     """What takes the place of a cluster."""
 
@@ -69,7 +70,7 @@ class Divided:
     """Whether the rest may hold more that is selected: a frame has not room for everything."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Divisions:
     """What became of the clusters; those with no selected line are not named."""
 

@@ -12,7 +12,7 @@ import os
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from mqcd.core.errors import DecodeError, MqcdError
 from mqcd.core.model import Area
 from mqcd.core.queueing.holding import Holding
 from mqcd.core.queueing.transition import parked
+from mqcd.core.value import value
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.eventlog.files import Source
 from mqcd.eventlog.retention import Retain, Retained, retain
@@ -40,7 +41,7 @@ _FEW = 8
 """Up to so many files are synced one by one; more of them by one sync of the filesystem."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Export:
     """Write a sealed segment's event file."""
 
@@ -51,7 +52,7 @@ class Export:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Evacuate:
     """Copy what still lives in a segment to the spool and to clusters (steps C2 and C3)."""
 
@@ -72,7 +73,7 @@ class Evacuate:
     """Domains whose held mail has clusters of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Evacuated:
     """What has become of a segment's record lines."""
 
@@ -81,7 +82,7 @@ class Evacuated:
     """Lines that did not check, and were quarantined."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Prepare:
     """Make a journal file and fill it, so that the committer need not."""
 
@@ -89,7 +90,7 @@ class Prepare:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class MakeReserve:
     """Give a reserve file its space, see `mqcd.queue.disk.reserve`."""
 

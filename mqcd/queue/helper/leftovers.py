@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqcd.core.model import Area
+from mqcd.core.value import value
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.eventlog.files import Source, parse
 from mqcd.queue.format import filenames
@@ -25,7 +26,7 @@ _CLUSTER = re.compile(r"M\d+-\d+\.(mqc|tmp)")
 """Other names are strays and left alone."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class RemoveLeftovers:
     """Remove clusters and key files that are no part of the queue, and temporary files."""
 

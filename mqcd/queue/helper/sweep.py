@@ -14,11 +14,11 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.queueing.spid import silo_of, time_of
+from mqcd.core.value import value
 from mqcd.disk.durable import TEMP_SUFFIX, Disk
 from mqcd.queue.clusters import file as cluster
 from mqcd.queue.clusters.quarantine import QUARANTINE
@@ -26,7 +26,7 @@ from mqcd.queue.format import filenames, record
 from mqcd.queue.spool.silos import Silos
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class FindOrphans:
     """List the files in the silos that no cluster needs."""
 
@@ -40,7 +40,7 @@ class FindOrphans:
     """Files that are not the queue's own are listed when they are older than this time, ms; None = never."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Orphan:
     """A file that no cluster needs."""
 

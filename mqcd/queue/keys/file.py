@@ -18,6 +18,7 @@ from pathlib import Path
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.queueing.idempotency import NAME_OCTETS, Used
+from mqcd.core.value import value
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, let_go
 from mqcd.disk.waits import read_at
 from mqcd.queue.format import keys
@@ -34,7 +35,7 @@ _PRINT = 4
 """Octets of a name that memory holds: those before the last."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class WriteKeys:
     """Write the keys of a segment, and of older files, into one file."""
 

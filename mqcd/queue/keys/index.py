@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from mqcd.core.errors import DecodeError, StoreUnavailable
 from mqcd.core.model import Key
 from mqcd.core.queueing.idempotency import Used
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.format import keys
 from mqcd.queue.keys.file import OpenFile, prints_of, to_merge
@@ -32,7 +32,7 @@ PRINTS_SHARE: Final = 4
 """The part of `memorybudget` that the prints of key files may take: one in so many."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class MovedKeys:
     """Keys that an evacuation moves from memory to a file."""
 

@@ -57,7 +57,7 @@ def _cluster(state: ClusterState) -> dict[str, Any]:
 
 def _fields(item: ClusterState | KeyFile | Edit) -> list[tuple[str, Any]]:
     """Names and values, as they are: `asdict` copies each value, which takes ten times as long."""
-    return [(name, getattr(item, name)) for name in item.__slots__]
+    return [(each.name, getattr(item, each.name)) for each in fields(item)]
 
 
 def encode(edit: Edit, *, first: bool = False) -> bytes:

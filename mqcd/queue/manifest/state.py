@@ -9,11 +9,12 @@ from typing import Any
 from mqcd.core.events import Verb
 from mqcd.core.model import Area
 from mqcd.core.queueing.spid import SILOS
+from mqcd.core.value import value
 
 MOST_SILOS = 256
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ClusterState:
     """What the MANIFEST knows of one cluster."""
 
@@ -42,7 +43,7 @@ class ClusterState:
         return Area(self.name.split("/", 1)[0])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class KeyFile:
     """What the MANIFEST knows of a file of idempotency keys."""
 
@@ -130,7 +131,7 @@ class ManifestState:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Edit:
     """A change; None and empty leave as is. A cluster that is added again replaces its state."""
 

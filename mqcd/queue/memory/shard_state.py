@@ -19,6 +19,7 @@ from mqcd.core.model import Area, Recipient
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import SpidSource
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk, let_go
 from mqcd.disk.waits import read_at
 from mqcd.eventlog.files import Source
@@ -41,7 +42,7 @@ from mqcd.queue.wal.group_commit import Journal
 from mqcd.queue.wal.segments import JournalEntry, Ring, Segment, SegmentEvent
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Options:
     """The options of a shard."""
 
@@ -55,7 +56,7 @@ class Options:
     """How long event files are kept."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Moved:
     """What a MANIFEST edit has moved out of a segment."""
 

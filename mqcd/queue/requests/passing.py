@@ -17,10 +17,10 @@ longer when the record is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from mqcd.core.model import Area, Recipient
 from mqcd.core.queueing.turns import Places
+from mqcd.core.value import value
 from mqcd.queue.memory.buckets import is_old
 from mqcd.queue.memory.shard_state import Shard
 from mqcd.queue.wal.segments import JournalEntry
@@ -33,7 +33,7 @@ Skip = Mapping[str, int]
 Overdue = Callable[[Recipient], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Expiry:
     """Which recipients of suspended domains a claim hands out nevertheless."""
 

@@ -6,17 +6,17 @@ The MANIFEST says how many; `silofactor` decides it for a queue that is still to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from mqcd.core.queueing.spid import SILOS
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.queue.format import filenames
 from mqcd.queue.manifest.state import MOST_SILOS
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Silos:
     """The silos of one spool."""
 

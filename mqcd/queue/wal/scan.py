@@ -26,11 +26,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from mqcd.core.errors import DecodeError
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.disk.file_window import Window
 from mqcd.queue.format import segment_header
@@ -60,7 +60,7 @@ class Frame(NamedTuple):
     """Octet of the segment where the body begins."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Damage:
     """A stretch of a segment that does not check although it was durable."""
 
@@ -202,7 +202,7 @@ def scan(
     return damage + walk.damage
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Tail:
     """What a start must know of the newest segment before it may write the next one."""
 

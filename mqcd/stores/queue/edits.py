@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from mqcd.core.model import Recipient
+from mqcd.core.value import value
 from mqcd.stores.backend import Change, Marks, Write
 from mqcd.stores.queue.events import Line
 from mqcd.stores.queue.message import KEY_SLOT, Message
@@ -96,7 +97,7 @@ class Edit:
             self.done.set_exception(failure)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Group:
     """Changes that are written together; without edits it removes what was refused."""
 

@@ -11,12 +11,12 @@ import logging
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk, describe
 from mqcd.disk.waits import in_thread
 from mqcd.eventlog.files import Source, events_path, parse
@@ -40,7 +40,7 @@ _GZIP = 31
 """zlib's `wbits` for gzip's format, with neither name nor time."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class EventFiles:
     """Where events go, and for how long they are kept."""
 

@@ -7,16 +7,16 @@ As octets: `#`, the number of the newest event file, and `shared` or `alone`; th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
+from mqcd.core.value import value
 
 IN_FLIGHT, WAITS = b"+", b"-"
 _EVENT, _HEAD = b"!", b"#"
 _SHARED, _ALONE = b"shared", b"alone"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Moment:
     """Of one server."""
 

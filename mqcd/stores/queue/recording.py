@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.model import Purged, Recipient, Settlement, Submission, Verdict
@@ -14,6 +14,7 @@ from mqcd.core.queueing.idempotency import Used
 from mqcd.core.queueing.spid import format_spid, is_several, shard_of
 from mqcd.core.queueing.transition import after, not_later
 from mqcd.core.queueing.transition import arrived as arrival_of
+from mqcd.core.value import value
 from mqcd.queue.keys.turns import Turn
 from mqcd.stores.backend import StoreFull
 from mqcd.stores.queue.edits import Edit
@@ -23,7 +24,7 @@ from mqcd.stores.queue.message import KEY_SLOT
 from mqcd.stores.queue.state import State
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Arrival:
     """A new message."""
 
@@ -38,7 +39,7 @@ class Arrival:
         return self.recipients[0].spid
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Move:
     """The end of a claim."""
 
@@ -136,7 +137,7 @@ def hand_over(state: State, arrival: Arrival, reserved: Reservation) -> asyncio.
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _KeyUse:
     """What the use of an idempotency key adds to the change that accepts its message."""
 

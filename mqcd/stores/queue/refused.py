@@ -19,16 +19,17 @@ the store cannot be written, each try sends only one more apart.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
+from mqcd.core.value import value
 from mqcd.stores.backend import Change, Stored
 
 TIMES_SHARED = 5
 """Removals from a shared store, whose server may make a write after this node has given it up."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Remains:
     numbers: Sequence[int]
     """Of the values that may be there."""

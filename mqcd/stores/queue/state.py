@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqcd.core.clockwatch import ClockWatch
 from mqcd.core.model import Recipient
@@ -41,6 +41,7 @@ from mqcd.core.ports import Clock, Observer
 from mqcd.core.queueing.schedule import RetrySchedule
 from mqcd.core.queueing.spid import Reserved, SpidSource, format_spid
 from mqcd.core.units import DAY
+from mqcd.core.value import value
 from mqcd.eventlog.files import Source
 from mqcd.stores.backend import Backend, Marks
 from mqcd.stores.queue.documents import CLOCK, EVENTS, SPIDS, Documents
@@ -54,7 +55,7 @@ TRY_AGAIN_MS = 10_000
 """When refused mail that could not be removed is tried again, and a store that was full takes mail again."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Surroundings:
     """What a queue is given."""
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from mqcd.core.value import value
 
 ITERATIONS = 100_000
 """Rounds of PBKDF2 for new SCRAM keys (RFC 7677 asks for 4096 at least). The client computes them at each
@@ -19,7 +21,7 @@ SALT_OCTETS = 16
 KEY_OCTETS = 32
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ScramKeys:
     """Keys of SCRAM-SHA-256 (RFC 5802, 3): a thief of them cannot log in, but can try passwords."""
 
@@ -29,7 +31,7 @@ class ScramKeys:
     server: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Credentials:
     """What each mechanism compares a login with; complete, also where the user's line lacks a part."""
 

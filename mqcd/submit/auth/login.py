@@ -13,11 +13,11 @@ Settings read: authtypes, authtypes_ssl.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Protocol
 
 from mqcd.config.settings import AuthType
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.submit.auth.credentials import Credentials
 from mqcd.submit.auth.exchange import Exchange, challenge_line
 from mqcd.submit.auth.failures import Failures
@@ -54,7 +54,7 @@ class Book(Protocol):
         """What a login as `name` is compared with, also where there is no such user."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Access:
     """Logins of one listener: settings, users, and what all listeners know of failures."""
 
@@ -97,7 +97,7 @@ class Access:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Turn:
     """What a line of an exchange makes of the session."""
 

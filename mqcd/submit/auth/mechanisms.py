@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from mqcd.config.kinds.values import AuthType
 from mqcd.core.errors import DecodeError
+from mqcd.core.value import value
 from mqcd.submit.auth.saslprep import saslprep
 from mqcd.submit.auth.scram import Scram
 from mqcd.submit.auth.steps import (
@@ -130,7 +130,7 @@ class External:
         return Failure(Cause.CREDENTIALS, named)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Entry:
     """One mechanism of the table."""
 

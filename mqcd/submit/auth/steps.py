@@ -6,10 +6,11 @@ Errors of the client are values: `Failure`, never an exception. No step shows a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from typing import Protocol
 
+from mqcd.core.value import value
 from mqcd.submit.auth.credentials import Credentials
 
 
@@ -24,14 +25,14 @@ class Cause(Enum):
     """The client has sent "*"."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Challenge:
     """The server waits for a response to these octets."""
 
     octets: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Check:
     """The mechanism ends here: whether the login is good, the password's hash decides."""
 
@@ -39,14 +40,14 @@ class Check:
     password: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Success:
     """The client is this user."""
 
     user: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Failure:
     """The client is nobody."""
 
@@ -60,7 +61,7 @@ Step = Challenge | Check | Success | Failure
 MALFORMED = Failure(Cause.MALFORMED)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Context:
     """What the mechanisms know of the session and the users."""
 

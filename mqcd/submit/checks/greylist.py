@@ -10,17 +10,17 @@ Settings read: greylist.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 from mqcd.config.settings import PeerSettings
 from mqcd.core.clients import client_network, wide_network
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.submit.checks.listed import NetworkList
 
 _KEY_OCTETS = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Terms:
     """The times of one listener, in ms."""
 
@@ -29,7 +29,7 @@ class Terms:
     lifetime: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Entry:
     """What is remembered of a triplet; wall times in ms."""
 
@@ -39,7 +39,7 @@ class Entry:
     """When it passed last; 0 = it has not."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Triplet:
     """A delivery that may have to wait."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -19,6 +18,7 @@ from mqcd.config.settings import Direction, PeerSettings
 from mqcd.core.address import literal_ip, normal_domain
 from mqcd.core.errors import DecodeError
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.submit.esmtp.refusal import Reason
 
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -57,7 +57,7 @@ class Want(Enum):
     """Of an IP address: a name of which it is an address."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Lookup:
     """A question to DNS on which the reply to a command depends."""
 
@@ -70,7 +70,7 @@ class Lookup:
     """The reply if DNS gives no answer in time; None = the command is taken."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class NameRules:
     """How one kind of name is checked."""
 
@@ -82,7 +82,7 @@ class NameRules:
     direction: Direction = Direction.FORWARD
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Replies:
     """What is asked of names in HELO, of the domains of senders, or of recipients, and the refusals."""
 

@@ -4,10 +4,12 @@ this machine that it runs as. Pure."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from mqcd.core.value import value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Channel:
     """How one is connected; replaced when TLS begins."""
 
@@ -23,7 +25,7 @@ PLAIN = Channel()
 """A connection without TLS."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Caller:
     """Who one is."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 
 ETRN_SYNTAX = Reply(code=501, status="5.5.4", text="Syntax: ETRN domain, @domain or #name")
 ATRN_SYNTAX = Reply(code=501, status="5.5.4", text="Syntax: ATRN [domain[,domain...]]")
@@ -18,7 +17,7 @@ NO_MAIL = Reply(code=453, status="4.0.0", text="You have no mail")
 BUSY = Reply(code=451, status="4.3.0", text="Unable to process ATRN request now")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Start:
     """Work through the mail of a node now (RFC 1985)."""
 
@@ -27,7 +26,7 @@ class Start:
     """Who asks; "" = a client without login."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Collect:
     """Send the mail of these domains over this connection (RFC 2645)."""
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from datetime import datetime
 
 from mqcd.core.model import Body
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.submit.esmtp.refusal import DoorRefused, Reason
 
 _KEYWORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-]*")
@@ -41,7 +41,7 @@ MAX_KEY = 255
 DSN_PARAMETERS = frozenset({"RET", "ENVID", "NOTIFY", "ORCPT"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class MailParameters:
     """The parameters of MAIL."""
 

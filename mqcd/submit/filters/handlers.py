@@ -14,11 +14,11 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mqcd.config.settings import PeerSettings
 from mqcd.core.errors import ConfigError
+from mqcd.core.value import value
 from mqcd.submit.filters.options import split_options
 
 Hook = Callable[..., Awaitable[Any]]
@@ -41,7 +41,7 @@ class BadFilter(ConfigError):
     """A class that cannot be a listener's filter. Fault: the configuration or the class."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Handler:
     """One instance of a handler class."""
 

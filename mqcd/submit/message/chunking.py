@@ -7,16 +7,16 @@ on in the next chunk. Line ends and forbidden octets are judged over the whole c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
+from mqcd.core.value import value
 from mqcd.submit.message.body import LineEnds
 
 # Nineteen digits: more octets than any disk has.
 _BDAT = re.compile(r"([0-9]{1,19})([ \t]+LAST)?", re.IGNORECASE | re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Chunk:
     """What one BDAT announces."""
 

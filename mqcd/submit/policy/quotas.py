@@ -19,7 +19,6 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Self
 
@@ -28,6 +27,7 @@ from mqcd.config.settings import QuotaBy, QuotaSettings, Rate, ServerSettings
 from mqcd.core.clients import client_network, wide_network
 from mqcd.core.ports import Tokens, UsedRates
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.submit.checks.listed import NetworkList
 from mqcd.submit.esmtp.refusal import Reason
 from mqcd.submit.policy.tenancy import Tenancy
@@ -46,7 +46,7 @@ Places = MutableMapping[str, int]
 """The places that a session holds: by name of the party, its token."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Parties:
     """Whose a session or message is; "" = nobody's."""
 

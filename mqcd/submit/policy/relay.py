@@ -19,11 +19,12 @@ Settings read: relay_clients, relay_domains, announcehost.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqcd.config.settings import HostPattern, ServerSettings
 from mqcd.core.address import domain_of, normal_domain, split_address
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.submit.checks.listed import NetworkList
 from mqcd.submit.networks import networks_of
 
@@ -31,7 +32,7 @@ RELAY_DENIED = Reply(code=554, status="5.7.1", text="Relay access denied")
 RELAY_UNCERTAIN = Reply(code=451, status="4.4.3", text="Relay rules are not known yet, try again later")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class RelayPolicy:
     """Clients that may send anywhere, and domains that all clients may send to."""
 

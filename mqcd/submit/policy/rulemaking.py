@@ -20,7 +20,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -36,6 +36,7 @@ from mqcd.config.settings import (
 from mqcd.core.errors import NameNotFound, ResolveFailed
 from mqcd.core.ports import Clock, Resolver
 from mqcd.core.ports import UsedRates as UsedRatesPort
+from mqcd.core.value import value
 from mqcd.net.shared.used_rates import UsedRates
 from mqcd.submit.auth.login import Access
 from mqcd.submit.auth.senders import Senders
@@ -69,7 +70,7 @@ def _blacklists_of(server: ServerSettings) -> set[Path]:
     return {each.blacklist for each in blocks if each.blacklist is not None and each.blacklist_enabled}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class RuleSet:
     """All that a door goes by, made of the same settings."""
 

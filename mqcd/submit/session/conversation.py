@@ -37,11 +37,11 @@ Settings read: maxbadreqs, delay_badreq, delay_badrecip.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from mqcd.core.errors import IllegalTransition
 from mqcd.core.ports import Refusal
 from mqcd.core.smtp.reply import Reply
+from mqcd.core.value import value
 from mqcd.submit.auth.login import Login, Turn
 from mqcd.submit.checks.greylist import Triplet
 from mqcd.submit.checks.names import Lookup, Verdict
@@ -58,26 +58,26 @@ MAX_REFUSED = 100
 _IN_TRANSACTION = (State.ENVELOPE, State.CONTENT, State.CHUNKS)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Skip:
     """Octets that are read and dropped."""
 
     octets: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Check:
     """The comparison of a password with its hash."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Delay:
     """So many ms."""
 
     ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Place:
     """A place in the load."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from mqcd.core.value import value
 from mqcd.submit.session.dialogue import Dialogue
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class SessionView:
     """At one moment."""
 

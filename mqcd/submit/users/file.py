@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.disk.private import BadPrivateFile, Version, read_private, rewriting, version_of
 from mqcd.submit.users.lines import BadUsers, User, parse_users, rewrite
@@ -16,7 +16,7 @@ __all__ = ["UsersFile", "Version", "changing", "read_users", "version_of"]
 _HOLDS = "users"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class UsersFile:
     """What was read."""
 

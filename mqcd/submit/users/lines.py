@@ -13,9 +13,10 @@ import re
 from base64 import b64encode
 from binascii import a2b_base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mqcd.core.errors import ConfigError, DecodeError
+from mqcd.core.value import value
 from mqcd.submit.auth.credentials import KEY_OCTETS, MAX_ITERATIONS, MIN_ITERATIONS, ScramKeys
 from mqcd.submit.auth.saslprep import saslprep
 
@@ -32,7 +33,7 @@ class BadUsers(ConfigError):
     """A file of users, or a line of it, cannot be used. Fault: its writer."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class User:
     """One line."""
 

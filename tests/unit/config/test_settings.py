@@ -77,12 +77,10 @@ ALL: set[type[Any]] = {
 
 
 @pytest.mark.parametrize("cls", sorted(ALL, key=str))
-def test_settings_are_frozen_slotted_and_all_have_defaults(cls: type[Any]) -> None:
+def test_settings_are_slotted_and_all_have_defaults(cls: type[Any]) -> None:
     value = cls()
     assert hash(value) == hash(cls())
     assert not hasattr(value, "__dict__")
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(value, dataclasses.fields(cls)[0].name, None)
 
 
 def filled(block: Block) -> Iterator[tuple[type[Any] | None, str]]:

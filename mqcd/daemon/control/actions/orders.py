@@ -26,6 +26,7 @@ from mqcd.core.queueing.amendment import ENDS, LATEST_MS, SPENT
 from mqcd.core.selecting.selection import Selection
 from mqcd.core.selecting.where import Where, parse_where
 from mqcd.core.selecting.where_fields import LIVE
+from mqcd.core.value import value
 from mqcd.daemon.control.api.fields import object_in
 from mqcd.daemon.control.selections import parse_selection, selection_fields
 from mqcd.disk.durable import Disk, describe
@@ -47,7 +48,7 @@ _AREA_UNDONE = {Action.HOLD: Area.HELD, Action.REMOVE: Area.REMOVED, Action.BOUN
 """Where the recipients of a batch are as long as it can be undone; of other actions they may be anywhere."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Order:
     """A batch and what it is for."""
 
@@ -96,10 +97,10 @@ _BATCH: Mapping[str, type] = {
 def parse_order(fields: Mapping[str, Any], *, dry_run: bool = False) -> Order:
     """What `Order.fields` made; for a dry run it may lack what only a change needs. Raises DecodeError."""
     known = {name: fields[name] for name in _BATCH if name in fields}
-    for name, value in known.items():
-        if type(value) is not _BATCH[name]:
+    for name, given in known.items():
+        if type(given) is not _BATCH[name]:
             raise DecodeError(f"{name}: expected {_BATCH[name].__name__}")
-        if type(value) is int and not 0 <= value <= LATEST_MS:
+        if type(given) is int and not 0 <= given <= LATEST_MS:
             raise DecodeError(f"{name}: expected a time in ms since 1970, 0 to {LATEST_MS}")
     if unknown := fields.keys() - _BATCH.keys() - {"selection", RESOLVED}:
         raise DecodeError(f"no such field: {min(unknown)}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 from urllib.parse import parse_qs
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.units import duration_of
+from mqcd.core.value import value
 
 Schema = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ _TYPES: Mapping[Kind, tuple[type, str]] = {
 _SWITCHES = {"true": True, "false": False, "1": True, "0": False}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Field:
     """A named value."""
 

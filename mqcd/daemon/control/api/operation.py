@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
 
+from mqcd.core.value import value
 from mqcd.daemon.control.api.fields import Field, Schema
 
 JSON = "application/json"
@@ -42,7 +42,7 @@ class Body(StrEnum):
     """By the page, as it comes; any length."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Operation:
     """A method of a path."""
 

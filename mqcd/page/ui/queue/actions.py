@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mqcd.core.units import duration_of
+from mqcd.core.value import value
 from mqcd.page.ui.forms import Form
 
 MOST_REASON = 200
@@ -20,7 +20,7 @@ class BadField(ValueError):
         self.field = field
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Act:
     """One action."""
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.model import Area
 from mqcd.core.selecting.where import parse_where
 from mqcd.core.selecting.where_fields import FIELDS, LIVE
 from mqcd.core.smtp.classes import OutcomeClass
+from mqcd.core.value import value
 
 MOST = 30
 """Suggestions at once."""
@@ -71,7 +71,7 @@ _VALUES: Mapping[str, Sequence[str]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Problem:
     """What is wrong with a condition."""
 
@@ -80,7 +80,7 @@ class Problem:
     """Where, from 1; 0 = nowhere in particular."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Suggestion:
     """What may stand at the cursor."""
 

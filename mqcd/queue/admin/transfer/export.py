@@ -24,6 +24,7 @@ from mqcd.core.model import Recipient
 from mqcd.core.progress import Progress, no_progress
 from mqcd.core.queueing.spid import format_spid
 from mqcd.core.selecting.selection import Selection
+from mqcd.core.value import value
 from mqcd.disk.durable import TEMP_SUFFIX, Disk, describe
 from mqcd.queue.admin.transfer import index
 from mqcd.queue.format.record import parse
@@ -146,7 +147,7 @@ def _spid(text: str, _begun: bool) -> int:
         raise DecodeError(f"record line begins with no SPID: {text[:120]!r}") from error
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Part:
     """The messages from one SPID to another."""
 
@@ -166,7 +167,7 @@ def _parts(spids: array[int], size: int) -> Iterator[_Part]:
         start = end
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Export:
     disk: Disk
     look: Look

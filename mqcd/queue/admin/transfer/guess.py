@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mqcd.core.errors import DecodeError, StoreDamaged, StoreUnavailable
 from mqcd.core.model import Area
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk, describe
 from mqcd.queue.admin.findings import plain
 from mqcd.queue.clusters.file import NAME, START
@@ -29,7 +30,7 @@ from mqcd.queue.spool.silos import count_of
 from mqcd.queue.wal.chain import SegmentMissing, find_chain, reach_back
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Guess:
     """What the queue may consist of, and how much of it is guessed."""
 

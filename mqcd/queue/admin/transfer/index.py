@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +19,7 @@ from mqcd.core.errors import DecodeError
 from mqcd.core.events import format_time
 from mqcd.core.model import MAX_LAST_WORDS, Area, Body, Envelope, Origin, Recipient
 from mqcd.core.queueing.spid import format_spid, parse_spid
+from mqcd.core.value import value
 
 NAME = "index.jsonl"
 _DSN = 700
@@ -41,7 +41,7 @@ _SIZES = range(1 << 63)
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Entry:
     """One line."""
 

@@ -7,12 +7,13 @@ is nothing new in it. What was brought once is not brought again: the queue keep
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from mqcd.core.errors import StoreUnavailable
 from mqcd.core.ports import Clock, Observer
 from mqcd.core.progress import Progress, no_progress
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.ownership import owned
 from mqcd.queue.admin.transfer.admission import admit, known_keys
@@ -28,7 +29,7 @@ Read = Callable[[Set[str]], Tree]
 """Reads the source; gets the keys of what was brought before."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Outcome:
     """What an import did, or would do."""
 
@@ -37,7 +38,7 @@ class Outcome:
     """Recipients."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Import:
     """One import: where to, and what from."""
 

@@ -13,6 +13,7 @@ from stat import S_ISDIR, S_ISLNK
 from typing import Any
 
 from mqcd.core.model import Envelope, Recipient
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import Kind, Problem
 
@@ -20,7 +21,7 @@ _BARE = re.compile(rb"\r+\n|\r")
 _CHUNK = 1 << 18
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Letter:
     """A message to be taken in. SPID, size and, unless it says 8BITMIME, body type are still to be set."""
 

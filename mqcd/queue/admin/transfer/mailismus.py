@@ -14,7 +14,6 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from mqcd.core.progress import Progress, no_progress
 from mqcd.core.queueing.transition import stored_text
 from mqcd.core.smtp.reply import Reply
 from mqcd.core.smtp.transparency import unstuff
+from mqcd.core.value import value
 from mqcd.disk.durable import Disk
 from mqcd.queue.admin.findings import Kind, Problem
 from mqcd.queue.admin.transfer.letters import Letter, Letters, Tree, chunks_of, files_below, key_of, size_of
@@ -43,7 +43,7 @@ _CONTENT = b"@"
 """Marks a file of a message's content among what is kept of it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Row:
     """One record."""
 

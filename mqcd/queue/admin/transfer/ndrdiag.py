@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from mqcd.core.errors import DecodeError
 from mqcd.core.smtp.reply import Reply, clean, join_lines, parse_line
+from mqcd.core.value import value
 
 _HEAD = 5
 """Octet 01 and the address."""
@@ -22,7 +22,7 @@ _LEAST = 10
 _MAX = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Diagnosis:
     """One file, decoded."""
 
