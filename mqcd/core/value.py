@@ -43,7 +43,8 @@ def _value(plain: type[Made], kw_only: bool, slots: bool) -> type[Made]:
     own = vars(plain)
     made = dataclass(kw_only=kw_only, slots=slots, eq=False, repr=False)(plain)
     for name, method in _methods(made).items():
-        if name not in own:
+        # A class that has `__eq__` of its own has been given None as its `__hash__` by Python.
+        if own.get(name) is None:
             setattr(made, name, method)
     return made
 
@@ -68,4 +69,12 @@ def _methods(made: type[Any]) -> dict[str, Callable[..., object]]:
 
 
 def _all_of(names: list[str]) -> Callable[[object], object]:
-    return attrgetter(*names) if names else lambda _: ()
+    """Gives a tuple of them, also of one: so a NaN equals itself, as in a dataclass."""
+    match names:
+        case []:
+            return lambda _: ()
+        case [name]:
+            only = attrgetter(name)
+            return lambda of: (only(of),)
+        case _:
+            return attrgetter(*names)

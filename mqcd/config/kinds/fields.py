@@ -42,6 +42,8 @@ def shown(text: str) -> str:
 class Kind(abc.ABC, Generic[Value]):
     """One kind of value."""
 
+    __slots__ = ()
+
     @property
     @abc.abstractmethod
     def word(self) -> str:

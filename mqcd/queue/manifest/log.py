@@ -37,6 +37,8 @@ FORMAT = 3
 COMPACT_AT = 1 << 20
 """Octets of edits after which the log is written anew."""
 
+_NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (ClusterState, KeyFile, Edit)}
+
 
 def pack_clusters(states: Iterable[ClusterState]) -> bytes:
     """Clusters as a REPLACE frame names them."""
@@ -57,7 +59,7 @@ def _cluster(state: ClusterState) -> dict[str, Any]:
 
 def _fields(item: ClusterState | KeyFile | Edit) -> list[tuple[str, Any]]:
     """Names and values, as they are: `asdict` copies each value, which takes ten times as long."""
-    return [(each.name, getattr(item, each.name)) for each in fields(item)]
+    return [(name, getattr(item, name)) for name in _NAMES[type(item)]]
 
 
 def encode(edit: Edit, *, first: bool = False) -> bytes:
@@ -72,7 +74,7 @@ def encode(edit: Edit, *, first: bool = False) -> bytes:
     return pack_line(json.dumps(body, separators=(",", ":")).encode())
 
 
-_EDIT_FIELDS = frozenset(item.name for item in fields(Edit))
+_EDIT_FIELDS = frozenset(_NAMES[Edit])
 
 
 def decode(line: bytes) -> tuple[Edit, int | None]:

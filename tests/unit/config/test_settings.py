@@ -1,4 +1,4 @@
-"""The settings classes: frozen, glossed, defaulted; and the schema that covers them whole."""
+"""The settings classes: never assigned again, glossed, defaulted; and the schema that covers them whole."""
 
 import dataclasses
 from collections.abc import Iterator

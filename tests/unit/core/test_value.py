@@ -52,6 +52,14 @@ class Own:
         return 7
 
 
+@value
+class Compared:
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Compared) and self.name.lower() == other.name.lower()
+
+
 @value(slots=False)
 class Cached:
     name: str
@@ -79,6 +87,8 @@ def test_methods_of_its_own_stay() -> None:
     assert repr(Own(name="a")) == "own"
     assert hash(Own(name="a")) == 7
     assert Own(name="a") == Own(name="a")
+    assert Compared(name="a") == Compared(name="A")
+    assert hash(Compared(name="a")) == hash(Compared(name="a"))
 
 
 def test_fields_are_given_by_keyword_unless_it_says_otherwise() -> None:
@@ -116,8 +126,18 @@ def test_it_is_as_equal_as_a_dataclass() -> None:
         number: float
         row: tuple[object, ...] = ()
 
-    pairs = [(1, 1.0), (1, 2), (0.0, -0.0), (float("nan"), float("nan")), (True, 1)]
+    @dataclass(frozen=True)
+    class UsualAlone:
+        number: float
+
+    @value(kw_only=False)
+    class OursAlone:
+        number: float
+
+    none = float("nan")
+    pairs = [(none, none), (1, 1.0), (1, 2), (0.0, -0.0), (float("nan"), float("nan")), (True, 1)]
     for one, other in pairs:
         assert (Usual(one) == Usual(other)) == (Ours(one) == Ours(other))
+        assert (UsualAlone(one) == UsualAlone(other)) == (OursAlone(one) == OursAlone(other))
     with pytest.raises(TypeError, match="unhashable"):
         hash(Ours(1, ([],)))
