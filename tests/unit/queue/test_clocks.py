@@ -171,6 +171,7 @@ async def test_an_evacuated_record_keeps_its_earlier_due_time(rig: Rig) -> None:
 async def test_a_leap_during_an_evacuation_counts_for_what_moves(rig: Rig, fails: bool) -> None:
     await rig.post.defer_new("a@example.org", rig.clock.now() + 4 * HOUR)
     await rig.seal()
+    await rig.enrolled()
     gate = rig.disk.block("pwritev", "*/MANIFEST")
     if fails:
         rig.disk.fail("pwritev", "*/MANIFEST")
