@@ -240,15 +240,14 @@ class Connector:
 
     async def _open(self, road: _Road, link: Link) -> Link | NoHost:
         hop, host, address = road.hop, road.host, road.address
-        tried = link.attempt(hop, Phase.CONNECT)
+        tried = replace(link.attempt(hop, Phase.CONNECT), source_addr=road.source)
         try:
             await link.open(self.dialer, hop.destination.port, road.source)
         except LocalShortage as error:
             # Not a failure of the destination: an observer that counts failures would take all for dead.
             return _short(tried, error)
         except ConnectFailed as error:
-            from_here = replace(tried, source_addr=road.source)
-            self._observer.connect_failed(self._terms.clock.now(), from_here, str(error))
+            self._observer.connect_failed(self._terms.clock.now(), tried, str(error))
             reply = Reply(code=451, status="4.4.1", text=f"no connection to {host} [{address}]: {error}")
             return NoHost(reply=reply, attempt=tried, source_failed=isinstance(error, SourceUnavailable))
         self._observer.connected(self._terms.clock.now(), link.attempt(hop, Phase.CONNECT))

@@ -756,6 +756,13 @@ async def test_a_zone_none_of_whose_addresses_can_be_used_says_so() -> None:
         assert len(kit.dialer.dialled) == 2, "each was tried once"
 
 
+async def test_a_failed_connection_names_the_address_that_it_was_made_from() -> None:
+    zone = ZoneSettings(name="one", sources=(Source(address="192.0.2.66"),), matches=(ZoneMatchSettings(),))
+    async with Kit(replace(RELAYED, zones=(zone,)), hosts={"192.0.2.1": "Connection refused"}) as kit:
+        await kit.submit("to@example.com")
+        assert (await kit.deferred()).attempt.source_addr == "192.0.2.66"
+
+
 async def test_a_zone_skips_addresses_of_a_family_it_lacks() -> None:
     zone = ZoneSettings(name="four", sources=(Source(address="192.0.2.66"),), matches=(ZoneMatchSettings(),))
     beyond = [f"2001:db8::{number}" for number in range(1, 9)]
