@@ -169,21 +169,20 @@ def _common(line: bytes, names: Pseudonyms | None) -> _Common:
         if not _is_json(line):
             fields = [_json(each) for each in fields]
         domain = _name(normal_domain(address[address.rfind("@") + 1 :])) if "@" in address else '""'
-        spid, qid, _, due, size, attempts, _, _, _, _, _, shown, *rest = fields
-        _, _, received, origin, _, zone, listener, client, user, tls, _, _, sender, _ = rest
+        of = record.Fields._make(fields)
         recipient = (
-            f',"spid":"{spid}","qid":{qid},"sender":"{sender}","recipient":"{shown}","domain":{domain},'
-            f'"size":{size},"origin":"{record.ORIGIN_OF[origin]}"'
-            f"{_field('listener', listener)}{_field('client', client)}{_field('user', user)}"
+            f',"spid":"{of.spid}","qid":{of.qid},"sender":"{of.sender}","recipient":"{of.address}",'
+            f'"domain":{domain},"size":{of.size},"origin":"{record.ORIGIN_OF[of.origin]}"'
+            f"{_field('listener', of.listener)}{_field('client', of.client)}{_field('user', of.user)}"
             f"{_field('tenant', _quoted(tenant)[1:-1])}"
         )
         return _Common(
             recipient=recipient,
-            zone=_field("zone", zone),
-            tls=_field("tls", tls),
-            received=int(received),
-            attempts=int(attempts),
-            due=int(due),
+            zone=_field("zone", of.zone),
+            tls=_field("tls", of.tls),
+            received=int(of.received),
+            attempts=int(of.attempts),
+            due=int(of.due),
             addresses=addresses,
         )
     except (ValueError, KeyError) as error:

@@ -109,6 +109,8 @@ class Loader:
 
     async def _move(self, taken: Taken, room: int, found: list[JournalEntry]) -> None:
         passing = self._passing
+        # Looked at when the records are here, which a cancelled claim waits for.
+        cancelled = False
 
         def arrived(entries: Sequence[JournalEntry]) -> None:
             left = room
@@ -123,7 +125,6 @@ class Loader:
                     found.append(entry)
                     left -= 1
 
-        cancelled = False
         durable = take(self._shard, taken, arrived)
         try:
             await asyncio.shield(durable)
