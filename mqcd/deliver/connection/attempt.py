@@ -12,7 +12,7 @@ The claimed recipients of a job are the caller's until `transact` hands their ve
 | as the content cannot be read | CONTENT | the caller's, untried | if it was recorded |
 | cancelled, or by a fault | raises | the caller's, see `Link.content_ended` | if it was recorded |
 
-Guarantees: the store has recorded that the attempt has begun before the final dot goes out, and before a
+Guarantees: the store has recorded that the attempt has begun before any content goes out, and before a
 verdict is handed in; there is one settle for the transaction. Content is read when the server asks for it,
 never more than one chunk at a time, and the store's sync runs while the server thinks about the envelope.
 """
@@ -114,7 +114,7 @@ def _untried(settling: Settling, link: Link, job: Job, error: StoreUnavailable) 
 
 
 async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | None) -> None:
-    """Commands, content, and their replies; the content's end once the store has the begin."""
+    """Commands, content, and their replies; no content before the store has the begin."""
     smtp = link.smtp
     left = content.size
     while not smtp.decided:
