@@ -65,8 +65,9 @@ A new column of a recipient:
 * the least or greatest value over all events into `_LEAST` or `_GREATEST`; what it is for one event, into
   `of_events`, and the event's fields that this reads, into `EVENT`;
 * a field of the newest event that has it into `_NEWEST`, by the event's name for it: of the envelope
-  under `envelope_sequence`, where an acceptance is the newest; by another name, or of some verbs alone,
-  beside a sequence of its own: both in `of_events`, and left out of `EVENT` as `last` is;
+  under `envelope_sequence`, where an acceptance is the newest; of other events, as `due`, beside
+  a sequence of its own that `of_events` makes; by another name, where `of_events` makes the value, too, and
+  the name is left out of `EVENT` as `last` is;
 * a field of the first attempt into `_LEAST`, and into `of_events` where `attempt` is 1 and the verb one of
   ATTEMPT_ENDS: of other events `tls`, say, is the client's. It is null where attempt 1 became
   outcome-unknown, or the mail was imported after attempts;
