@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import sys
 
 import pytest
 
@@ -178,3 +179,43 @@ async def test_a_shortage_of_descriptors_is_no_servers_fault() -> None:
                 await names.addresses("a.mail.example")
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+FIRST_QUESTION = """
+import asyncio, os, resource, sys
+import mqcd.daemon.server
+from mqcd.config.settings import DnsSettings, HostPort
+from mqcd.core.errors import LookupShortage
+from mqcd.net.resolver import DnsResolver
+from tests.fakes.clock import FakeClock
+
+async def main(port):
+    clock = FakeClock()
+    names = DnsResolver(DnsSettings(servers=(HostPort(host="127.0.0.1", port=port),)), clock)
+    await names.addresses("192.0.2.1")
+    assert "dns" not in sys.modules
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.open(os.devnull, os.O_RDONLY)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, limits[1]))
+    try:
+        await names.mx("mail.example")
+    except LookupShortage as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    clock.advance(1000)
+    print((await names.mx("mail.example"))[0].host)
+
+asyncio.run(main(int(sys.argv[1])))
+"""
+
+
+async def test_dnspython_is_imported_with_the_first_question_and_again_after_a_shortage() -> None:
+    async with serving(NameServer(RECORDS)) as server:
+        asking = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", FIRST_QUESTION, str(server.port), stdout=asyncio.subprocess.PIPE
+        )
+        printed, _ = await asking.communicate()
+    shortage, host = printed.decode().splitlines()
+    assert shortage == "look-up of mail.example failed: Too many open files"
+    assert host == "a.mail.example"
