@@ -5,9 +5,9 @@
 
 To look some 20,000 classes up in 280 jars and to check them takes a small batch a fifth of its time (Java's
 class data sharing, JEP 350). Java writes the archive when it ends. It gets its name once it is whole and
-durable; the name has its size, for Java dies of an archive that was cut off. What else may be wrong with
-one Java finds by itself, and does without. It trusts what the archive says, so the directory is its owner's
-alone. Nothing depends on an archive: where none can be made, a warning says why.
+durable; the name has its size, for Java dies of an archive that was cut off. Anything else that is wrong
+with one Java finds itself, and starts without it. Java trusts what the archive says, so the directory is its
+owner's alone. Nothing depends on an archive: where none can be made, a warning says why.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Archive:
         self,
         directory: Path,
         files: Iterable[Path],
-        memory: str = "",
+        java: str = "",
         *,
         room: int = _ROOM,
         disk: Disk | None = None,
     ) -> None:
         """`files`: what Java's own archive is made of, and all jars in the order of the class path. Raises
-        OSError for one that is not there. `memory`: what was chosen for Java, if anything was."""
+        OSError for one that is not there. `java`: with what else it is started."""
         self._directory = directory
-        self._key = _key(files, memory)
+        self._key = _key(files, java)
         self._new = directory / f"{self._key}-{os.getpid()}.new"
         self._room = room
         self._disk = disk or Disk()
@@ -148,10 +148,10 @@ class Archive:
         self.abandon()
 
 
-def archive_of(directory: Path, memory: str) -> Archive | None:
+def archive_of(directory: Path, java: str) -> Archive | None:
     """What is kept for the Java and the package's own Spark that would start now; None where none can be.
 
-    `memory`: what was chosen for Java, if anything was.
+    `java`: how it is started otherwise (memory, options): for another text another archive is kept.
     """
     machine = (find_java(os.environ) / MACHINE).resolve()
     if not machine.exists():
@@ -159,7 +159,7 @@ def archive_of(directory: Path, memory: str) -> Archive | None:
         return None
     base = sorted(machine.parent.glob("classes*.jsa"))
     try:
-        return Archive(directory, [machine, *base, *jars()], memory)
+        return Archive(directory, [machine, *base, *jars()], java)
     except OSError as error:
         log.warning("Java starts no quicker: %s", describe(error))
         return None
@@ -186,8 +186,8 @@ def starting_from(archive: Archive | None, *, make: bool, keeping: Callable[[], 
         archive.close(gateway.end)
 
 
-def _key(files: Iterable[Path], memory: str) -> str:
-    known = hashlib.sha256(memory.encode())
+def _key(files: Iterable[Path], java: str) -> str:
+    known = hashlib.sha256(java.encode())
     for path in files:
         found = path.stat()
         known.update(f"{path}\n{found.st_size} {found.st_mtime_ns}\n".encode(errors="surrogateescape"))

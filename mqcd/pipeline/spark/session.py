@@ -1,6 +1,6 @@
 """A Spark session that suits a small machine.
 
-Where it has what from; of several sources the first one that says anything counts:
+Where each choice comes from; of several sources in a row the first one that is set counts:
 
 | | a session that starts here | under spark-submit, whose Java runs already |
 |---|---|---|
@@ -10,7 +10,7 @@ Where it has what from; of several sources the first one that says anything coun
 | Java, 17 or later | JAVA_HOME, `java` in PATH | its own |
 | Spark | SPARK_HOME and SPARK_CONF_DIR, the package's | its own |
 | jars in front | those of `gateway.FIRST`, if Spark is the package's | its own |
-| kept classes | `classes`, if also nothing but DEFAULTS sets master, class path or Java's options | none |
+| kept classes | `classes`, if nothing but DEFAULTS sets master, class path or Java's options | none |
 | Python of the tasks | PYSPARK_PYTHON, this interpreter | the same |
 | what they import from | `environment` in queue.helper.pipe, PYTHONSAFEPATH in Java | of tasks the same |
 
@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqcd.pipeline.spark import gateway
-from mqcd.pipeline.spark.class_archive import Archive, archive_of, starting_from
+from mqcd.pipeline.spark.class_archive import archive_of, starting_from
 from mqcd.pipeline.spark.requirements import check_packages, find_java
 from mqcd.queue.helper.pipe import environment
 
@@ -57,12 +57,15 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 _JAVA = (
     # Spark makes new code for each job, and the better compiler did not earn what it costs: without it a
     # batch of a stream takes two thirds of the processor time, five million events three quarters to four
-    # fifths. But then Java leaves room for a fifth of the code only, and stops compiling when that is full.
+    # fifths (tests/bench/pipeline.py). But then Java leaves room for a fifth of the code only, and stops
+    # compiling when that is full.
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC"
-    # What Java has to say itself: standard output is ours.
+    # Java's own messages go to standard error, for standard output is ours.
     " -Xlog:disable -Xlog:all=warning:stderr"
     f" -Dlog4j2.configurationFile={gateway.LOGGING}"
 )
+"""Options of the Java that starts here. May be edited freely: an archive of classes is kept for these options
+alone (`_java`)."""
 _SILENT: Mapping[str, str] = {
     # No web page, and so no port.
     "spark.ui.enabled": "false",
@@ -79,7 +82,7 @@ DEFAULTS: Mapping[str, str] = {
     _OPTIONS: _JAVA,
     # Spark's 200 are for a cluster: here a task would take longer to begin than to end.
     _PARTITIONS: "8",
-    # In so many parts files are read at least.
+    # The least number of parts in which files are read.
     "spark.default.parallelism": "4",
     # A batch has few days: their files are written side by side, and no rows are sorted for that.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
@@ -96,7 +99,8 @@ DEFAULTS: Mapping[str, str] = {
     # An overflow or a wrong cast is an error, whatever SPARK_ANSI_SQL_MODE says.
     "spark.sql.ansi.enabled": "true",
 }
-"""For 2 processors and less than 4 GB, Python workers included; `--set NAME=VALUE` overrides."""
+"""For 2 processors and less than 4 GB, Python workers included; `--set NAME=VALUE` overrides. Only memory and
+options decide how Java itself starts; Spark reads all else, and no archive of classes depends on it."""
 _FEW: Mapping[str, str] = {_PARTITIONS: "1", "spark.sql.files.minPartitionNum": "2"}
 """The same for jobs with little to do, see `little_work`."""
 
@@ -150,9 +154,11 @@ def running(
 
     lent = SparkSession.getActiveSession() is not None
     settings = dict(settings or {})
-    archive = None if classes is None or lent else _archive(classes, master, settings)
+    java = None if lent else _java(master, settings)
+    archive = None if classes is None or java is None else archive_of(classes, java)
     with starting_from(archive, make=keep, keeping=keeping) as options, gateway.explained():
         if options:
+            # Replaces no options of the caller's: with them there is no archive (`_java`).
             settings[_OPTIONS] = f"{_JAVA} {options}"
         spark = session(master=master, settings=settings, name=name, sources=sources)
         try:
@@ -185,12 +191,13 @@ def little_work(spark: SparkSession) -> Iterator[None]:
 # ------------------------------------------------------------ a new session
 
 
-def _archive(classes: Path, master: str | None, settings: Mapping[str, str]) -> Archive | None:
-    """What is kept for the Java that starts now; None where something else sets how it starts."""
+def _java(master: str | None, settings: Mapping[str, str]) -> str | None:
+    """How the Java that starts now is started, all that its archive depends on; None where that is not known
+    here, as the caller or the environment decides it."""
     chosen = master or {_MASTER, _OPTIONS, _CLASS_PATH} & settings.keys()
     if chosen or _SUBMITTED in os.environ or not gateway.is_the_packages():
         return None
-    return archive_of(classes, settings.get(_MEMORY, ""))
+    return f"{_JAVA} {settings.get(_MEMORY, DEFAULTS[_MEMORY])}"
 
 
 def _set_environment() -> None:
@@ -222,8 +229,12 @@ def _start(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
 
 
 def _configure_submitted(_master: str | None, settings: Mapping[str, str], name: str) -> SparkSession:
-    """In the Java of spark-submit, which has said where and how it runs. What that left open is set, as far
-    as Spark still can."""
+    """In the Java of spark-submit.
+
+    Where and how Spark runs (master, memory, parallelism) is decided there, also by saying nothing. Ours are
+    two kinds of settings that it leaves open: those of `_SILENT`, which count from before Spark starts, and
+    those of the session (`spark.sql.`), which may be set at any time.
+    """
     spark = _build(name, gateway.quieten(_SILENT))
     given = spark.sparkContext.getConf()
     for key, value in settings.items():

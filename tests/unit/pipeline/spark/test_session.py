@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mqcd.pipeline.spark import gateway
-from mqcd.pipeline.spark.class_archive import MACHINE
+from mqcd.pipeline.spark import session
 from mqcd.pipeline.spark.gateway import reason
 from mqcd.pipeline.spark.requirements import PipelineUnavailable, check_packages, find_java
-from mqcd.pipeline.spark.session import _archive
+from mqcd.pipeline.spark.session import DEFAULTS, _java
 
 GOOD = {"jinja2": "3.1.6", "pyspark": "4.3.0", "pyarrow": "26.0.1", "pandas": "2.3.3"}
 
@@ -43,22 +42,27 @@ def test_no_java_at_all(tmp_path: Path) -> None:
         find_java({"JAVA_HOME": str(tmp_path)})
 
 
-def test_no_classes_are_kept_where_a_setting_says_how_java_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = java(tmp_path / "java", "21") / MACHINE
-    machine.parent.mkdir(parents=True)
-    machine.touch()
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+def test_no_classes_are_kept_where_a_setting_says_how_java_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
-    # Also where there is no Spark.
-    monkeypatch.setattr(gateway, "_directory", lambda: tmp_path / "java")
-    kept = [
-        _archive(tmp_path, None, {f"spark.{name}": "chosen"}) is not None
+    known = [
+        _java(None, {f"spark.{name}": "chosen"}) is not None
         for name in ("driver.memory", "master", "driver.extraClassPath", "driver.extraJavaOptions")
     ]
-    assert kept == [True, False, False, False]
+    assert known == [True, False, False, False]
+    assert _java("local[2]", {}) is None
+
+
+def test_kept_classes_are_those_of_one_memory_and_of_one_set_of_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    first = _java(None, {})
+    assert first == _java(None, {"spark.driver.memory": DEFAULTS["spark.driver.memory"]})
+    assert first != _java(None, {"spark.driver.memory": "40g"})
+    monkeypatch.setattr(session, "_JAVA", "-XX:+UseSerialGC")
+    assert first != _java(None, {})
 
 
 def test_versions_that_go_together() -> None:
