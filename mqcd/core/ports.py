@@ -113,7 +113,8 @@ class MailTaker(Protocol):
 
 
 class QueueStore(MailTaker, Protocol):
-    """A durable queue of recipients.
+    """A durable queue of recipients: `queue.store.ClusterStore` is one, so are those of `stores`; of a queue
+    that is only read, `queue.read_only`. tests/contract holds all to this text.
 
     Every change is durable when the awaitable that makes it is done. What cannot be recorded raises
     StoreUnavailable and leaves the queue as it was. A claimed recipient is in flight: no other claim returns
@@ -146,9 +147,9 @@ class QueueStore(MailTaker, Protocol):
         New and due mail alternate, each oldest first; new mail of tenants takes turns, as far as the store
         knows whose it has at hand. `skip` maps each suspended recipient domain to the end of its suspension,
         and may change during the claim: its recipients are passed over until then, except `overdue` ones that
-        were passed over before. None accepted after `received_by` (ms; None = no such time) is overdue, so a
-        store need not ask about each of them. May return fewer than are due, and nothing while the store
-        moves records about or cannot record verdicts: then `watch` calls back when to ask again.
+        were passed over before. Nothing that was accepted after `received_by` (ms; no limit if it is None) is
+        overdue, so a store need not ask about each of them. May return fewer than are due, and nothing while
+        the store moves records about or cannot record verdicts: then `watch` calls back when to ask again.
 
         After a start, or a leap of the wall clock, no due time lies further ahead than the longest delay
         of the schedule, also if the clock was wrong when it was set.

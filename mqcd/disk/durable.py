@@ -1,10 +1,12 @@
 """Every operating-system call that the queue makes on its files, in one class.
 
-Promise: nothing in `mqcd.queue` touches a file except through a `Disk`. So a test can record the calls
-in their order, make any one of them fail, or leave any sync out, and a reader can be given a `Disk` that
-cannot write. An error reaches the caller as OSError, for the caller alone knows what it means. Where an error
-is an answer (a name is there already, or missing; a lock is taken), the call's docstring says so. No failed
-write or sync is tried again. There are no writes through mmap: their errors would come as signals.
+Promise: nothing in `mqcd.queue` touches a file except through a `Disk`. So a test can record the calls in
+their order, make any one of them fail, or leave any sync out. A further call also goes into the disks that
+stand in for this one: `_Reporting` in `queue.helper.helper` (else a long call looks hung), and those of
+tests: `tests/fakes/disk.py`, `tests/crash/memory.py`, `sick_disk.py`. An error reaches the caller as OSError,
+for the caller alone knows what it means. Where an error is an answer (a name is there already, or missing; a
+lock is taken), the call's docstring says so. No failed write or sync is tried again. There are no writes
+through mmap: their errors would come as signals.
 
 Directories are made 0700 and files 0600. A new name is durable only after `sync_dir` of its directory.
 """

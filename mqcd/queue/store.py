@@ -94,7 +94,13 @@ class ClusterStore:
         return self._open
 
     async def open(self) -> None:
-        """Accept mail again, then replay what the last run left (see `recovered`).
+        """Accept mail again, then replay what the last run left.
+
+        | then | is set by | from then on |
+        |---|---|---|
+        | `_open` | `_recover` | mail is accepted |
+        | `Parts.recovery` is done, `Shard.ready` | `_replay` | recipients are claimed; `recovered` returns |
+        | `Shard.tidy` | the checkpointer's first round | new clusters are written: batches, evacuations |
 
         Raises StoreUnavailable for what the disk refuses.
         """
@@ -178,8 +184,8 @@ class ClusterStore:
             log.error("the journal is left for the next start: %s", error)
 
     async def _goes_on(self, shard: Shard, work: asyncio.Future[None]) -> bool:
-        """Wait for `work` as long as the helper gives signs or groups become durable; returns whether it is
-        done. Its exceptions pass through."""
+        """Wait for `work` as long as the helper gives signs or groups become durable, which is all that a
+        stop waits for; returns whether it is done. Its exceptions pass through."""
         before: tuple[int, int] | None = None
         while (now := (shard.helper.signs, shard.figures.syncs)) != before:
             before = now

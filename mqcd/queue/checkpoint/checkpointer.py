@@ -112,6 +112,7 @@ class Checkpointer:
         journal.seal()
         if not await within(self._shard.clock, HUNG_MS, journal.quiet()):
             raise StoreUnavailable("the disk does not answer")
+        # What still waited may have gone to a segment that began after the first call.
         journal.seal()
         # First of all: readers of the events wait for them, and what comes then may take long.
         await self._export_all()
@@ -189,7 +190,15 @@ class Checkpointer:
             log.warning("no files could be made ready, the next seal tries again: %s", describe(error))
 
     def _failed(self, error: OSError | MqcdError) -> None:
-        """Try again: at once when a reserve file gives the room for it, else after a while."""
+        """Try again.
+
+        | a reserve file | the journal | tried again |
+        |---|---|---|
+        | gives room | can be written | at once |
+        | gives room | failed last, is not failing | when a group is written; it is being tried |
+        | gives room | is failing | the same, or after `_RETRY_MS`: it may wait for what this would free |
+        | gives none | | after `_RETRY_MS`; accepts that wait for room are refused meanwhile |
+        """
         if self._reserve.give_up_for(error):
             journal = self._shard.journal
             # A journal that fails tries a new segment by itself, and moves no entry in flight before that.

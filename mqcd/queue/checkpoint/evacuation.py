@@ -33,6 +33,16 @@ From C1 on no entry leaves the segment, so none becomes a borrower, one that is 
 here: those that `Shard.evacuated` returns were all listed. Nothing awaits between the end of `_commit` and
 `Shard.evacuated`.
 
+No content lies in a newer segment than a record that needs it: an ACCEPT or REPORT frame has both, and a
+record moves to newer segments alone. And the oldest segment is evacuated first. So no record in a cluster
+needs a content of this segment but those that this evacuation moves: `_release` may remove whatever neither
+these nor borrowers need. It must not be called for any but the oldest.
+
+| a borrower ends | its content goes by |
+|---|---|
+| before `Shard.evacuated` | `_release`: the copy is in the spool, and nothing needs it |
+| after it | `Entries.end`, as any content in the spool (`References.finished`) |
+
 Up to C4 the entries are in no queue, and what is begun reads the segment; from then on it reads clusters and
 spool. The segment's file stays as it is for what has begun to read before: searches that have met frozen
 entries, until these are dropped; readers, until they let their pin go; a content that is being sent, until
@@ -241,8 +251,8 @@ class Evacuator:
     async def _release(
         self, segment: Segment, frozen: list[JournalEntry], borrowers: list[JournalEntry]
     ) -> None:
-        """C5: drop the moved entries, and remove the contents that no entry needs any more. Empties both
-        lists: where they have the last reference, to free an entry takes its time, too."""
+        """C5: drop the moved entries, and remove the contents that no record needs any more, as the module
+        says. Empties both lists: where they have the last reference, to free an entry takes its time, too."""
         shard, needed = self._shard, set[int]()
         async for part in slices(borrowers):
             needed.update(entry.file for entry in part)

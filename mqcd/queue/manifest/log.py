@@ -165,7 +165,7 @@ class Manifest:
         """Whether the disk may hold an edit that `state` does not."""
 
     def write_anew(self, state: ManifestState | None = None) -> None:
-        """Replace the log by one line: `state`, or what it says already.
+        """Replace the log by one line: `state`, or what it says already. Sets its `writer`.
 
         Raises OSError: then the old log or the new one stands, and the next commit writes another.
         """
@@ -178,7 +178,13 @@ class Manifest:
         self.state, self.uncertain = following, False
 
     def commit(self, edit: Edit) -> None:
-        """Make an edit durable, then take it into the state. Raises OSError: then it did not happen."""
+        """Make an edit durable, then take it into the state. Raises OSError: then it did not happen.
+
+        | after a failure `take_back` | on disk | `uncertain` | the next commit |
+        |---|---|---|---|
+        | has succeeded | one line, without the edit | no | appends a line |
+        | has failed, too | the log or its replacement, perhaps with the edit | yes | replaces the log |
+        """
         following = self.state.after(edit)
         try:
             if self._fd < 0 or self._end - self._first_end > COMPACT_AT:

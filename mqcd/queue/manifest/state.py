@@ -133,7 +133,13 @@ class ManifestState:
 
 @value
 class Edit:
-    """A change; None and empty leave as is. A cluster that is added again replaces its state."""
+    """A change; None and empty leave as is. A cluster that is added again replaces its state.
+
+    A further field is an int, or None (`manifest.log._edit` checks that), and has the name of a field of
+    `ManifestState`; another type has a place of its own in `apply`, `whole`, `_SCALARS`, and in
+    `manifest.log`. Programs that do not know it refuse the queue, so leave it None where nothing needs it
+    (`silos`).
+    """
 
     writer: str | None = None
     epoch: int | None = None

@@ -56,7 +56,8 @@ class Figures:
     removed_event_files: int = 0
     """For their age, or for the size of all together."""
     hidden: int = 0
-    """Outcomes that crashes have hidden, in this start and in all before it."""
+    """Outcomes that crashes have hidden (OUTCOME_UNKNOWN), in this start and in all before it: no recipient
+    has seen more of them, unless it was imported (`requests.look`)."""
     dropped_edits: int = 0
     """Edits at the end of the MANIFEST that this start dropped."""
 

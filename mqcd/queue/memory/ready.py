@@ -13,8 +13,22 @@
 | `_held_ends` | the same entries once more | when they are held no longer | `pop_held_end` |
 
 Urgent mail that is given back, thawed or found by a start is in `_fresh`: entries know no priority. Held mail
-without an end is in none: batches alone find it. An item that no longer agrees with its entry,
-which may have been popped elsewhere, is dropped when it comes up: see `rows`.
+without an end is in none: batches alone find it. An item that no longer agrees with its entry, which may have
+been popped elsewhere, is dropped when it comes up: see `rows`. So of a held entry's two items the other one
+goes when it comes up.
+
+Where a container takes part, besides `add` and its `pop_`:
+
+| container | `drop` | `bring_forward` | `next_due` |
+|---|---|---|---|
+| `_fresh`, `_urgent` | yes | no, they have no due time | due at once |
+| `_mail`, `_passed_over` | yes | yes | yes |
+| `_bounces` | yes | no, they have none | no: the report task has times of its own |
+| `_late_bounces` | yes | yes | no, likewise |
+| `_removed` | yes | no, `_KEEPS_ITS_TIME` | no, likewise |
+| `_held`; `_held_ends` | yes | no, `_KEEPS_ITS_TIME` | no; yes |
+
+What `drop` forgets to drop comes up twice after a failed evacuation.
 """
 
 from __future__ import annotations
@@ -169,6 +183,7 @@ class Waiting:
         """
         bucket = self._passed_over.returning(now, skip, received_by)
         if bucket is not None:
+            # `next_due` counts as due what is at the time that `ready` was given.
             self._mail.ready(now)
             due = self._mail.next_due()
             if due is None or due >= bucket.pace.until:

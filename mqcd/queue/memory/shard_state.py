@@ -1,8 +1,8 @@
 """The parts of one shard, and where they are.
 
-The fields are set while the store opens. Later only `ready` changes, once, and `options`, by a reload. What
-requests change of the queue is in four of the parts: `entries`, `cluster_index`, `references`, and the keys
-in memory (`keys.live`). They also use up `spids`, and count in `figures`.
+The fields are bound while the store opens. Later only two are bound anew: `ready`, once, and `options`, by a
+reload. What requests change of the queue is in four of the parts: `entries`, `cluster_index`, `references`,
+and the keys in memory (`keys.live`). They also use up `spids`, and count in `figures`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ class Shard:
 
     @property
     def may_claim(self) -> bool:
-        """Whether verdicts could be recorded: without that nothing is tried."""
+        """Whether recipients may be claimed: verdicts could be recorded, and the journal takes new work. In a
+        full ring it still takes verdicts, but a claim would bring more of them than it has kept room for."""
         return self.ready and not (self.ring.full or self.journal.stalled)
 
     def keys_since(self) -> int:
@@ -170,7 +171,11 @@ class Shard:
 
     def evacuated(self, segment: Segment, moved: Moved) -> list[JournalEntry]:
         """All that a segment had is elsewhere. Returns the entries of other segments whose content it had:
-        from now on that is in the spool, and is removed there when they end."""
+        from now on that is in the spool, and is removed there when they end.
+
+        Called in the turn of the loop in which the edit became durable, and itself without an await: nothing
+        may see the records in the clusters and in the segment at once.
+        """
         index, accounts = self.cluster_index, self.entries.accounts
         segment.on(SegmentEvent.EVACUATE)
         self.ring.first_live = moved.first_live

@@ -148,6 +148,7 @@ class Snapshot:
         chosen = chooser(selection)
         for lines, flags in self._lines(selection):
             made = []
+            # Of clusters the flags have no end.
             for text, begun in zip(sound_all(lines), flags, strict=False):
                 if text is None:
                     self.unreadable.damaged_lines += 1

@@ -171,7 +171,8 @@ def _open_chain(disk: Disk, chain: list[Segment], state: ManifestState) -> None:
 def _continue_behind(
     disk: Disk, chain: list[Segment], state: ManifestState, clock: Clock, now: int
 ) -> ClockWatch:
-    """R2: set the state to go on behind all that was ever written: epoch, sequence, SPID and clock."""
+    """R2: set the state to go on behind all that was ever written: epoch, sequence, SPID and clock. Why by a
+    day and by an hour: docs/internals.md, "Clocks"."""
     last_at = _find_end(disk, chain[-1], state) if chain else 0
     # By a leap that cannot be foretold: octets of a mail must not check as a frame of ours.
     epoch = max([state.epoch, *(segment.epoch for segment in chain)])
@@ -222,7 +223,8 @@ def _assemble(
     lock_fd: int,
 ) -> Shard:
     settings, state = options.settings, image.manifest.state
-    # First, because it may fail, and nothing that must be ended has been begun yet.
+    # First, because it may fail, and nothing that must be ended has been begun yet. Behind it nothing may
+    # raise: `recover` would end neither this nor the committer and the helper.
     deleter = Deleter(disk, executor, clock, settings.rootpath / "pin")
     figures = Figures(dropped_edits=1 if state.dropped else 0)
     ring = Ring(settings.rootpath / "journal", settings.journal.segments, state.first_live)

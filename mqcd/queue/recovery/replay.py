@@ -63,7 +63,7 @@ async def replay_chain(shard: Shard, chain: Sequence[Segment]) -> None:
 def _read(shard: Shard, chain: Sequence[Segment]) -> tuple[LiveEntries, list[JournalEntry]]:
     """What the frames amount to, and the unfinished recipients of the segments. Runs in a thread.
 
-    A newer program's clusters are refused before anything is written on what stands beside them.
+    A newer program's clusters are refused before anything of the earlier runs is changed.
     """
     disk, live = shard.disk, LiveEntries()
     state = shard.manifest.state
@@ -102,7 +102,8 @@ async def _place_entries(
                 cut_off.append(entry)
             else:
                 waiting.add(entry)
-    # In the order of arrival: what has come meanwhile stands behind what was there.
+    # In the order of arrival: what has come meanwhile stands behind what was there. No await from here on:
+    # what is popped from the old `waiting` would be there twice.
     newest = chain[-1].number if chain else 0
     for segment in shard.ring:
         if segment.number > newest:

@@ -14,9 +14,10 @@ A claim returns what it has found when it ends. What becomes of an entry meanwhi
 |---|---|
 | its room is full | no: what is left is due, see `next_due` |
 | nothing more is due | no: `next_due` says when |
-| it has passed over `PASSED_AT_ONCE` recipients | yes |
-| it may expire mail, and leaves some to ask about | yes |
-| the journal takes no new work, see `may_claim` | no: the journal does when it takes work |
+| it has passed over `PASSED_AT_ONCE` recipients (`passing`) | yes |
+| it may expire mail, and leaves some to ask about (`MailSearch`) | yes |
+| nothing may be claimed, see `Shard.may_claim` | no: `ClusterStore._replay` does at a start; in a full ring |
+| | `Evacuator._free`; of a journal that failed `Journal.on_mended` |
 | it is cancelled, or fails | yes: what it had waits again |
 """
 
@@ -104,7 +105,10 @@ class Claims:
     ) -> tuple[Sequence[Recipient], Sequence[JournalEntry]]:
         """Claim these entries, as far as they rest, without a turn: a batch need not wait for the reads and
         frames of a search. All are claimed before the first await (docs/internals.md, "What may run at the
-        same time"). Also returns what rested and cannot be handed out now."""
+        same time"). Also returns what rested and cannot be handed out now.
+
+        Does not ask `may_claim`: what a batch records is written in a full ring, too.
+        """
         search = Search(self._shard, self._shard.clock.now())
         return await search.run(_find_entries(search, wanted)), search.failed
 

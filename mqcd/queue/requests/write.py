@@ -11,8 +11,12 @@ ended: their entries stay SETTLING then, as nothing claims any more.
 
 Where a record is in its frame follows from the layout (`format.frame`), and `placed` counts it in the same
 order: a SETTLE or PARK has entries one behind the other, each of ENTRY_HEAD octets, its record, its note. A
-REPORT has the number of its messages (4 octets), the messages (each SUBMISSION_HEAD octets, and what
-`Message.parts` has), then such entries. Each recipient and each entry counts as one ordinal.
+REPORT has the number of its messages (4 octets), the messages (each all of `Message.parts`, the first of
+which begins with SUBMISSION_HEAD octets), then such entries. Each recipient and each entry counts as one
+ordinal.
+
+An entry's `segment` and `ordinal` are read in the turn of the loop that appends the frame, inside
+`Carries.when_carried`: a CARRY frame may move the entry at any other time.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Located(Protocol):
         """A record location is given up; returns whether there was one."""
 
     def begin(self, ordinal: int) -> bool:
-        """An attempt begins for the record located here; returns whether there is one."""
+        """An attempt begins for the record located here; returns whether there is, or was, one."""
 
 
 Kept = TypeVar("Kept", bound=Located)
@@ -150,6 +150,7 @@ class Fold(ABC, Generic[Kept]):
             if part.key:
                 self.keyed(segment, part, frame.header.at)
             if part.attempted:
+                # Its frame is an ACCEPT, which has one part alone: these ordinals are all its own.
                 self.totals[segment.number][Verb.ATTEMPTED] += ordinal - first
         self.totals[segment.number][Verb.ACCEPTED] += ordinal - first
         return ordinal, offset

@@ -9,7 +9,8 @@ refused and which wait, `sealing` when a segment begins and is sealed.
 writing has failed and why (`trouble`), and whether the segment is to be sealed (`sealing`), are facts beside
 it, in any state.
 
-The waiting frames and the current segment are shared with `trouble` and `sealing`, and change here alone:
+The waiting frames and the current segment are shared with `trouble` and `sealing`, and change in these calls
+alone:
 
 | | waiting frames | current segment | `Sealing.wanted` |
 |---|---|---|---|
@@ -19,7 +20,8 @@ The waiting frames and the current segment are shared with `trouble` and `sealin
 | `Sealing.now`, for what does not fit or `seal` | | none, if it is not empty | no |
 | `Sealing.begin` | | the new one | |
 | `seal`, while a group is with the committer | | | yes |
-| `Trouble.failed` | the group's are first again, without the refused; some wait | none | no |
+| `_failed`: `Sealing.leave` | | none, if it is not empty | no |
+| then `Trouble.failed` | the group's are first again, without the refused; some wait | none | |
 | `_end` | none | | no timer runs |
 
 One thread, the committer, writes and syncs; everything else happens on the event loop, all callbacks, too:
@@ -40,8 +42,9 @@ One thread, the committer, writes and syncs; everything else happens on the even
 | `on_broken` | the turn after the journal has broken | the loop reports it |
 
 Breaks: the journal is BROKEN (`break_off`), so that no stop and no evacuation commits what memory holds;
-durable frames that are not placed fail with Unplaced, waiting ones with StoreUnavailable. The loop reports
-it. An evacuation that memory cannot follow breaks the journal, too.
+durable frames that are not placed fail with Unplaced, also the one whose `placed` has raised (its `failed`
+finds part of that done); waiting ones fail with StoreUnavailable. The loop reports it. An evacuation that
+memory cannot follow breaks the journal, too.
 
 Each of these callbacks may append: such frames wait for the next group, after a failure for the retry, and
 fail at once where the journal has ended. None may wait, or be called twice for a frame.
@@ -300,6 +303,7 @@ class Journal:
         begun = self._clock.micros()
         segment = group.segment
         fresh = segment.fd < 0
+        # Not put back after a failure: the committer has removed it then.
         recycled = self.ring.free.pop(0) if fresh and self.ring.free else None
         write = Write(segment, fresh, recycled, self.capacity, group.buffers, group.start, group.end)
 
@@ -316,6 +320,7 @@ class Journal:
     def _next_group(self) -> Group | None:
         """The frames to write now; None when none waits. Seals and begins segments as needed."""
         if self.ring.full:
+            # Nothing new is taken, though the current segment may have room: that is for what has happened.
             refuse(self._pending, is_more, fail_full)
         if not self._pending:
             return None
@@ -324,9 +329,11 @@ class Journal:
             group = self._pack(segment)
             if group.frames:
                 return group
+            # At once, as the committer has no group of it: the state is DUE.
             self._sealing.now()
         kept = not self.ring.may_begin
         if kept:
+            # The segment to begin is one of those that are kept back. For what has happened it may begin.
             refuse(self._pending, is_more, fail_full)
             if not self._pending:
                 return None
@@ -357,6 +364,7 @@ class Journal:
             if self._sealing.wanted:
                 self._sealing.now()
         except BaseException:
+            # The one that was being placed among them.
             self.break_off(frames[placed:])
             raise
         if self._pending:

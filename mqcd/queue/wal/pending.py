@@ -88,8 +88,8 @@ class Append:
         *,
         again: bool = False,
     ) -> None:
-        """`failed` is called when it is certain that `placed` will not be. `again`: it takes the place of one
-        that damage has lost, so it is no new work."""
+        """`failed` is called when it is certain that `placed` will not be, or when `placed` has raised and
+        the journal breaks. `again`: it takes the place of one that damage has lost, so it is no new work."""
         self.kind = kind
         self.parts = parts
         self.count = count

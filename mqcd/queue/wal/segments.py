@@ -21,7 +21,7 @@ What changes an entry, on the event loop but for what a start makes:
 | `due` | `Entries.rest`; of a claimed one its search (`requests.search`, `mail`, `passing`); |
 | | of a waiting one `Waiting` and its parts, at a start `recovery.replay` |
 | `recipient`, `raw` | `Shard.recipient` keeps them; accept and load, where they have them; |
-| | they go when it rests, is passed over or is not claimed after all |
+| | they go when it rests, or is passed over; not when a claim gives it up (`Entries.release`) |
 
 What changes the rest: the event loop; of `filled`, and of `fd` with the first group, the thread of the
 committer; at a start a thread, before anything else has the ring (`recovery.open`, `wal.chain`, `wal.scan`),
@@ -312,7 +312,8 @@ class Ring:
         self.entries = 0
         """Entries in all segments."""
         self.free: list[Path] = []
-        """Files for the next segments: made ahead, or of segments that were evacuated. None has failed."""
+        """Files for the next segments, made ahead, or of segments that were evacuated; none has failed. Has
+        nothing to do with `free_slots`, `full` and `fill`, which count segments."""
         self._made = 0
 
     def __iter__(self) -> Iterator[Segment]:
@@ -379,7 +380,16 @@ class Ring:
     @property
     def full(self) -> bool:
         """Whether new work is refused unseen: no segment takes it, and none may be begun for it. Else a frame
-        may still be refused, when the current one has no room for it (`Journal._next_group`)."""
+        may still be refused, when the current one has no room for it (`Journal._next_group`).
+
+        With KEPT_BACK 2, of a ring that is not fresh:
+
+        | free slots | `may_begin` | `full`, if the current segment is |
+        |---|---|---|
+        | 3 or more | yes | never |
+        | 2 | no | none; a kept one takes new work again, as both kept slots are free beside it |
+        | 0 or 1 | no | none, or a kept one; an ordinary one goes on until it has no room |
+        """
         if self.current is None:
             return not self.may_begin
         return self.current.kept and self.free_slots < KEPT_BACK
