@@ -22,6 +22,7 @@ lane's record.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 
 from mqcd.core.smtp.reply import Reply
@@ -201,5 +202,5 @@ def reliefs(lanes: Iterable[Lane], queuecache: int, now: int) -> list[tuple[Lane
             continue
         # What stays should last until the rest comes back, at the speed seen so far.
         rest = max(waited * most // held, STUCK_MS)
-        found.append((lane, Share(most, rest, lane.share.until).rested(now, lane.moved)))
+        found.append((lane, replace(lane.share, most=most).rest_begun(rest, now, lane.moved)))
     return found

@@ -19,7 +19,7 @@ MOST_GRACE_MS = 60_000
 MIN_REST_MS = 100
 MAX_REST_MS = 30_000
 LONG_REST_MS = 300_000
-"""The longest rest of a lane of which no transaction ended since its last one."""
+"""The longest rest of a lane of which no transaction ended since its last one began."""
 
 
 @value(kw_only=False)
@@ -68,16 +68,16 @@ class Share:
     until: int = 0
     """Until when they are passed over."""
 
-    def rested(self, now: int, moved: int) -> Share:
-        """The share with a rest of its domains begun; longer where no transaction ended since the last one
-        (`moved`)."""
+    def rest_begun(self, rest: int, now: int, moved: int) -> Share:
+        """The share with a rest of its domains begun, of about `rest` ms; it may be longer where no
+        transaction ended (`moved`) since the last one began."""
         longest = MAX_REST_MS if moved > self.until - self.rest else LONG_REST_MS
-        rest = min(max(self.rest, MIN_REST_MS), longest)
+        rest = min(max(rest, MIN_REST_MS), longest)
         return Share(self.most, rest, now + rest)
 
     def resting(self, now: int, moved: int) -> Share:
         """The share with a rest under way: its own, or where that has ended the next one, twice as long."""
-        return self if self.until > now else Share(self.most, self.rest * 2, self.until).rested(now, moved)
+        return self if self.until > now else self.rest_begun(self.rest * 2, now, moved)
 
     def lifted(self) -> Share:
         """No share any more; a rest under way goes on."""

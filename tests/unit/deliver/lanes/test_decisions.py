@@ -21,12 +21,13 @@ from mqcd.deliver.lanes.decisions import (
     holds_back,
     is_free,
     must_close,
+    next_rest,
     passed,
     reliefs,
 )
 from mqcd.deliver.lanes.jobs import Job
 from mqcd.deliver.lanes.lane import Event, Lane, Why
-from mqcd.deliver.lanes.outside import Share
+from mqcd.deliver.lanes.outside import MAX_REST_MS, Share
 from mqcd.deliver.lanes.rates import Limit, Scope
 from mqcd.deliver.lanes.slots import Slots
 from mqcd.deliver.lanes.throttling import Alarms, Throttle
@@ -207,6 +208,20 @@ def test_a_lane_with_progress_keeps_what_it_holds() -> None:
     assert lane is stuck
     assert share.most == ACTIVE_SET // 4
     assert stuck.share == Share()
+
+
+def test_a_rest_may_be_long_where_nothing_moved_since_the_last_began() -> None:
+    now, began = 100_000, 74_400
+
+    def rests(moved: int) -> tuple[int, int]:
+        lane = lane_with(ACTIVE_SET, since=20_000)
+        lane.share, lane.moved = Share(50, now - began, now), moved
+        following, [(_, relieved)] = next_rest(lane, now), reliefs([lane], ACTIVE_SET, now)
+        assert following is not None
+        return following.rest, relieved.rest
+
+    assert rests(began + 1) == (MAX_REST_MS, MAX_REST_MS)
+    assert rests(began) == (2 * (now - began), 40_000)
 
 
 def test_a_second_limit_of_a_lane_holds_back_that_lane_alone() -> None:
