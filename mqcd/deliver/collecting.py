@@ -133,7 +133,7 @@ class Collecting:
         over: set[str] = set()
         clock = self._terms.clock
         since = clock.monotonic()
-        while not (stops() or self._terms.rests):
+        while not (stops() or self._terms.begins_nothing):
             claimed: Sequence[Recipient] = ()
             if not (self._recorder.crowded or self._recorder.paused):
                 domains = [each for each in self._store.held_domains() if wanted(each) and each not in over]
@@ -182,7 +182,7 @@ class Collecting:
                 if (amended := self._reaching.take_amendment(each)) is not None:
                     kept.settlements.append(Settlement(recipient=each, verdict=amended))
                 # A client may have wanted it to be sent later (RFC 4865).
-                elif self._terms.rests or each.key in seen or each.envelope.release > now:
+                elif self._terms.begins_nothing or each.key in seen or each.envelope.release > now:
                     left.append(each)
                 elif (rule := self._standing.find(each, hop)) is None or rule.action is RuleAction.SLOW:
                     fresh.append(each)
@@ -207,7 +207,7 @@ class Collecting:
         jobs.reverse()
         end = End.KEPT
         try:
-            while jobs and end is End.KEPT and not (stops() or self._terms.rests):
+            while jobs and end is End.KEPT and not (stops() or self._terms.begins_nothing):
                 job, clock = jobs[-1], self._terms.clock
                 if self._standing.stands or self._reaching.awaited:
                     # More may stand than when they were claimed.

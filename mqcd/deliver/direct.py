@@ -40,7 +40,7 @@ class Direct:
 
     def find(self, recipients: Sequence[Recipient]) -> Reservation | None:
         """See `core.ports.QueueStore.hand_over`."""
-        if self._terms.rests or self._recorder.paused or self._recorder.crowded:
+        if self._terms.begins_nothing or self._recorder.paused or self._recorder.crowded:
             return None
         try:
             hop = self._placing.known(recipients)
@@ -72,7 +72,7 @@ class Direct:
         """Its recipients take their place in line, by the rules that stand now."""
         recipients = start.job.recipients
         self._table.entering.came(start)
-        if self._terms.rests:
+        if self._terms.begins_nothing:
             self._recorder.park(recipients, 0)
             return
         self._placing.place(recipients, start.job.content)

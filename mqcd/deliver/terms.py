@@ -44,8 +44,8 @@ class Terms:
         self.traces = Traces(self.clock.now)
 
     @property
-    def rests(self) -> bool:
-        """Whether no attempt begins."""
+    def begins_nothing(self) -> bool:
+        """Whether no attempt begins: at a stop, or while an operator has paused delivery."""
         return self.stopping or self.halted
 
     @property

@@ -110,7 +110,7 @@ class Loop:
                 # First, and for a part of the room: other mail may fill all of it.
                 room -= await self._claim_held(room)
             await self._claim(room)
-        if self._terms.rests:
+        if self._terms.begins_nothing:
             return
         # Behind all that claims: what has come may start.
         self._pool.dispatch()
@@ -160,7 +160,7 @@ class Loop:
         claimed = await self._store.claim(most, wall, skip, overdue, received_by, places)
         # At once: however they leave, they are counted out.
         table.entering.enter(claimed)
-        if self._terms.rests:
+        if self._terms.begins_nothing:
             # A stop or a pause has come during the claim.
             self._recorder.park(claimed, 0)
             return

@@ -187,7 +187,7 @@ class Worker:
         """The job for which it was reserved does not come."""
         if (offer := self._offer_in(_RESERVED)) is None:
             return
-        if self._terms.rests or self._worn_out or not self._table.keep(self.lane):
+        if self._terms.begins_nothing or self._worn_out or not self._table.keep(self.lane):
             self._dismiss(offer)
         else:
             self._rest()
@@ -280,7 +280,7 @@ class Worker:
             self._token = tokens.take(self.lane.name, most)
             if self._token is not None:
                 break
-            if self._terms.rests:
+            if self._terms.begins_nothing:
                 return False
             await self._terms.clock.sleep(TOKEN_MS)
         return True
@@ -318,7 +318,7 @@ class Worker:
         self._settling.park(self._let_go(job).recipients, SHORTAGE_MS)
 
     async def _next_job(self) -> Job | None:
-        if self._terms.rests or self._link is None or self._worn(self._link):
+        if self._terms.begins_nothing or self._link is None or self._worn(self._link):
             return None
         job = self._table.next_job(self.lane, self._terms.clock.monotonic())
         if job is not None or not self._terms.settings.maxidletime or not self._table.keep(self.lane):

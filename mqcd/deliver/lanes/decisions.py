@@ -85,13 +85,14 @@ class After:
 
 def is_free(lane: Lane, senders: bool) -> bool:
     """Whether nothing can hold back the lane's mail, from any sender: `holds_back` and `allowed` need not be
-    asked. Whatever they ask must be named here. `senders`: whether some senders have rates."""
+    asked. Whatever they ask must be named here: a test notices a new `Why`, but not another cause of an old
+    one. `senders`: whether some senders have rates."""
     return not (senders or lane.suspended or lane.share.most or lane.queue.limits)
 
 
 def holds_back(lane: Lane, job: Job, now: int, most: int) -> Why | None:
-    """Why the recipient of a new job has to wait outside; None = it waits in its lane. `most` may wait for a
-    rate."""
+    """Why the recipient of a new job has to wait outside; None = it waits in its lane. `most`: how many
+    recipients may wait inside for one rate, see `Limit.lets_in`."""
     if lane.suspended:
         # One waits inside, as the probe.
         return _DEAD if lane.queue.waiting or lane.connections else None
@@ -99,9 +100,8 @@ def holds_back(lane: Lane, job: Job, now: int, most: int) -> Why | None:
         return None
     if lane.share.most and lane.queue.waiting >= lane.share.most:
         return _SHARE
-    been_outside = job.recipients[0].due > 0
     for limit in lane.queue.limits_of(job):
-        if not limit.lets_in(now, most, been_outside):
+        if not limit.lets_in(now, most, job.been_outside):
             return _RATE
     return None
 

@@ -179,8 +179,7 @@ class Entering:
             after = lane.share.until - now
             self._passing.add(lane)
         else:
-            been_outside = job.recipients[0].due > 0
-            after = max(limit.book(now, most, been_outside) for limit in lane.queue.limits_of(job))
+            after = max(limit.book(now, most, job.been_outside) for limit in lane.queue.limits_of(job))
         return Give(recipients=job.recipients, after=after, why=why, lane=lane)
 
     def _line_up(self, lane: Lane, job: Job, now: int) -> None:

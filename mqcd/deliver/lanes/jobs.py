@@ -49,6 +49,11 @@ class Job:
     paid: bool = False
     """Its limits have been charged."""
 
+    @property
+    def been_outside(self) -> bool:
+        """Whether its first recipient was parked until a time, or deferred. Of new mail `due` is 0."""
+        return self.recipients[0].due > 0
+
     def of(self, recipients: list[Recipient]) -> Job:
         """The same job, of some of its recipients."""
         return replace(self, recipients=recipients)

@@ -3,7 +3,7 @@
 A `Lane` belongs to the table alone; workers hand it back and do not write to it. A job that was handed out
 belongs to its worker (`begun`, `content`) until it comes back. A lane's `Condition` says what is known of the
 destination: it changes in `Lane.on` alone, by a table of state and event to the state that follows; what the
-table does not have raises `IllegalTransition`. Its `Standing` says where the lane waits for its turn.
+table does not have raises `IllegalTransition`. Its `Position` says where the lane waits for its turn.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ CONDITIONS: Mapping[Condition, Mapping[Event, Condition]] = {
 }
 
 
-class Standing(Enum):
+class Position(Enum):
     """The place where a lane waits for its turn.
 
     | from | to | by |
@@ -136,7 +136,7 @@ class Lane:
     suspended: bool = False
     """Whether no server of the destination accepted a connection at the last try; follows the condition."""
     # turns and slots
-    standing: Standing = Standing.OUT
+    position: Position = Position.OUT
     # entering, scheduling and throttling
     queue: JobQueue = field(default_factory=JobQueue)
     # scheduling
@@ -159,7 +159,7 @@ class Lane:
     """Open or being opened."""
     idle: int = 0
     """Connections that are open and without work."""
-    begun: int = 0
+    busy_since: int = 0
     """When an attempt last began while none was under way."""
     doubted: bool = True
     """Its connections count as those of a destination that does not answer, see `slots`."""
@@ -174,8 +174,8 @@ class Lane:
     """Domains whose mail goes by this lane alone."""
 
     def owes_nothing(self, now: int) -> bool:
-        """Whether it stands nowhere, and a new lane would have as many tokens of its own."""
-        return self.standing is Standing.OUT and all(
+        """Whether it is OUT, and a new lane would have as many tokens of its own."""
+        return self.position is Position.OUT and all(
             limit.is_full(now) for limit in self.queue.limits if limit.scope is Scope.LANE
         )
 
@@ -195,7 +195,8 @@ class Lane:
             self.suspended = condition in SUSPENDED
 
     def has_room(self, recipients: int) -> bool:
-        """Whether no more of them wait here than connections are at work, with so many more."""
+        """Whether so many new ones may come to wait here: together with those that wait, or will (`coming`),
+        they are no more than the working connections."""
         return self.coming + self.queue.waiting + recipients <= self.working
 
     def answers(self, now: int) -> bool:
@@ -203,11 +204,12 @@ class Lane:
         if self.condition is not _OPEN or self.pace.recent > PROMPT_MS:
             return False
         oldest = now - TRIAL_MS
-        return self.connections == self.idle or self.moved >= oldest or self.begun >= oldest
+        return self.connections == self.idle or self.moved >= oldest or self.busy_since >= oldest
 
     def until_probed(self, now: int) -> int:
         """Time that recipients wait outside while it is suspended: until shortly after its probe, ms."""
         if not self.queue.waiting and not self.connections:
+            # There is no probe to wait for: the first recipient that comes will be it.
             return self.suspension.until - now
         return self.suspension.wait(now)
 
@@ -217,7 +219,8 @@ class Lane:
         return self.until_probed(now) + PROBE_GRACE_MS if self.suspended else None
 
     def top(self, queuecache: int) -> int:
-        """Connections that it may have at most."""
+        """Connections that it may have at most. With no limit in its policy `queuecache`: about so many
+        recipients are in flight, and more connections would have none to try."""
         return self.hop.policy.connections or queuecache
 
     def most_connections(self, queuecache: int, now: int) -> int:

@@ -5,7 +5,7 @@ Mail that its lane would only have to give back stays in the store, where it cos
 | a domain is passed over | until | kept as |
 |---|---|---|
 | whose lane is suspended | soon after the next probe (`Suspension.wait`) | `add` to `revived` |
-| whose lane rests: it holds its share | the rest ends, and the lane has room again | `add` to `rested` |
+| whose lane rests: it holds its share | the rest is over, and it has room again | `add` to `stops_resting` |
 | that a standing rule suspends | as the rule says | `barred`, by the caller |
 
 So are domains that all go by one lane (`belongs`), at most MAX_DOMAINS of a lane; other mail is claimed and
@@ -133,7 +133,7 @@ class Passing:
         """A lane is no longer suspended."""
         self._dead.pop(lane, None)
 
-    def rested(self, lane: Lane) -> None:
+    def stops_resting(self, lane: Lane) -> None:
         """A lane rests no longer."""
         self._resting.pop(lane, None)
 

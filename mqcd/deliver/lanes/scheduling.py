@@ -125,7 +125,7 @@ class LaneTable:
         for lane in self.passing.resting:
             share = next_rest(lane, now)
             if share is None:
-                self.passing.rested(lane)
+                self.passing.stops_resting(lane)
             else:
                 lane.share = share
 
@@ -148,6 +148,7 @@ class LaneTable:
                 blocked.append(lane)
             elif turn is _HOLD:
                 slots.hold(lane, now)
+            # Where `take` gives no job the lane is not lost: an alarm will push it, or `Throttle._sleep` has.
             elif turn is not _LEAVE and (job := self._throttle.take(lane, now)) is not None:
                 started.append(Start(lane=lane, job=job, reuse=slots.start(lane, now)))
                 self._turns.push(lane)
@@ -172,7 +173,7 @@ class LaneTable:
         """Whether a connection without work may stay open; it counts as idle from now on if so."""
         if must_close(lane, self.slots):
             return False
-        self.slots.rest(lane)
+        self.slots.went_idle(lane)
         if lane.queue.waiting:
             self._turns.push(lane)
         return True
@@ -230,7 +231,8 @@ class LaneTable:
         return Give(recipients=given, after=lane.until_probed(now), why=Why.DEAD, lane=lane)
 
     def closed(self, lane: Lane, now: int, *, working: bool) -> None:
-        """A connection is gone; `working` says whether it was past its handshake."""
+        """A connection is gone; `working` says whether it was past its handshake. Of one that was idle the
+        worker has reported that to `slots.left` before (`Worker.expire`)."""
         self.slots.closed(lane)
         lane.working -= working
         if not lane.connections:

@@ -23,7 +23,7 @@ A held lane is out of line, where it costs nothing. It returns when those in dou
 |---|---|---|---|
 | `start` over a new connection, `opened` | + 1 | | + 1, if the lane is in doubt |
 | `start` over an idle one, `left` | | - 1 | |
-| `rest` | | + 1 | |
+| `went_idle` | | + 1 | |
 | `closed`, after `left` if it was idle | - 1 | | - 1, likewise |
 | `judge`: the lane answers no longer | | | + its connections |
 | `judge`: it answers again | | | - its connections |
@@ -48,12 +48,12 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mqcd.deliver.lanes.lane import Condition, Event, Lane, Standing
+from mqcd.deliver.lanes.lane import Condition, Event, Lane, Position
 from mqcd.deliver.lanes.turns import Turns
 
 # As globals, see `turns`.
 _OPEN, _START = Condition.OPEN, Event.START
-_OUT, _HELD, _IN_LINE = Standing.OUT, Standing.HELD, Standing.IN_LINE
+_OUT, _HELD, _IN_LINE = Position.OUT, Position.HELD, Position.IN_LINE
 
 
 def divide(most: int) -> tuple[int, int]:
@@ -116,16 +116,16 @@ class Slots:
         if lane.condition is not _OPEN:
             lane.on(_START)
         if lane.connections == lane.idle:
-            lane.begun = now
+            lane.busy_since = now
         if not lane.idle:
             self.opened(lane)
             return False
         self.left(lane)
         return True
 
-    def rest(self, lane: Lane) -> None:
+    def went_idle(self, lane: Lane) -> None:
         """Mark a connection of a lane idle."""
-        if lane.standing is _HELD:
+        if lane.position is _HELD:
             # Its own mail may use this connection, even while lanes are held back.
             self.release(lane)
         lane.idle += 1
@@ -142,7 +142,7 @@ class Slots:
         if doubted is not lane.doubted:
             lane.doubted = doubted
             self.doubted += lane.connections if doubted else -lane.connections
-            if lane.standing is _HELD:
+            if lane.position is _HELD:
                 self.release(lane)
 
     def refuses(self, lane: Lane, now: int) -> bool:
@@ -159,7 +159,7 @@ class Slots:
         """Hold a lane back that may not have one more, until it is released."""
         self.judge(lane, now)
         (self._held_new if _is_new(lane) else self._held)[lane] = None
-        lane.standing = _HELD
+        lane.position = _HELD
 
     def release_held(self) -> None:
         """Release as many held lanes as there may be connections for now."""
@@ -169,7 +169,7 @@ class Slots:
 
     def release(self, lane: Lane) -> None:
         """Return a held lane to the line."""
-        lane.standing = _OUT
+        lane.position = _OUT
         self._held.pop(lane, None)
         self._held_new.pop(lane, None)
         self._turns.push(lane)
@@ -187,9 +187,9 @@ class Slots:
 
     def others_wait(self, lane: Lane) -> bool:
         """Whether other lanes wait for a connection that this one could give up."""
-        if self.crowded and self._turns.in_line > (lane.standing is _IN_LINE):
+        if self.crowded and self._turns.in_line > (lane.position is _IN_LINE):
             return True
-        return lane.doubted and len(self._held) + len(self._held_new) > (lane.standing is _HELD)
+        return lane.doubted and len(self._held) + len(self._held_new) > (lane.position is _HELD)
 
     @property
     def overdrawn(self) -> int:

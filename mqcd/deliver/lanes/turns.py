@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Sized
 from heapq import heappop, heappush, heapreplace
 
-from mqcd.deliver.lanes.lane import Lane, Standing
+from mqcd.deliver.lanes.lane import Lane, Position
 from mqcd.deliver.lanes.tenants import TurnOrder
 
 # As globals: on Python 3.11 an attribute of an Enum takes ten times as long.
-_OUT, _IN_LINE = Standing.OUT, Standing.IN_LINE
+_OUT, _IN_LINE = Position.OUT, Position.IN_LINE
 
 
 class Zone:
@@ -80,9 +80,9 @@ class Turns:
 
     def push(self, lane: Lane) -> None:
         """A lane joins its zone's line, if it has jobs and neither stands there nor is held back."""
-        if lane.standing is not _OUT or not lane.queue.waiting:
+        if lane.position is not _OUT or not lane.queue.waiting:
             return
-        lane.standing = _IN_LINE
+        lane.position = _IN_LINE
         name = lane.hop.policy.zone
         zone = self._zones.get(name) or self.zone(name)
         zone.push(lane)
@@ -98,7 +98,7 @@ class Turns:
             if zone.asleep or not zone.lanes:
                 continue
             lane = zone.pop()
-            lane.standing = _OUT
+            lane.position = _OUT
             if zone.lanes:
                 zone.in_line = True
                 self._line.append(zone)

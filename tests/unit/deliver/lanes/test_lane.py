@@ -8,7 +8,7 @@ from mqcd.deliver.lanes.lane import (
     Condition,
     Event,
     Lane,
-    Standing,
+    Position,
 )
 from tests.unit.deliver.lanes.test_scheduling import PLACES, REFUSED, fill, lane_of, table
 
@@ -79,4 +79,4 @@ def test_a_probe_without_a_result_leaves_it_suspended() -> None:
     lanes.took_back(lane, probe.job)
     lanes.closed(lane, 2, working=False)
     assert lane.condition is Condition.SUSPENDED
-    assert lane.standing is Standing.IN_LINE
+    assert lane.position is Position.IN_LINE

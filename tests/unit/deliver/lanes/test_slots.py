@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqcd.deliver.lanes.lane import PROMPT_MS, TRIAL_MS, Event, Lane, Standing
+from mqcd.deliver.lanes.lane import PROMPT_MS, TRIAL_MS, Event, Lane, Position
 from mqcd.deliver.lanes.slots import Slots, divide
 from mqcd.deliver.lanes.turns import Turns
 from tests.fakes.world import START_MS, Server, World
@@ -85,7 +85,7 @@ def test_new_lanes_and_slow_ones_take_turns_as_in_the_example() -> None:
     assert (state(), slots.overdrawn) == (([4, 1, 1, 0], 6), 1)
     slots.closed(slow)
     slots.release_held()
-    assert (slow.standing, c.standing, slots.overdrawn) == (Standing.HELD, Standing.OUT, 0)
+    assert (slow.position, c.position, slots.overdrawn) == (Position.HELD, Position.OUT, 0)
     assert opens(slots, c)
     assert state() == ([3, 1, 1, 1], 6)
     a.pace.measure(50, 0)
@@ -136,7 +136,7 @@ def test_nothing_waits_for_a_lane_that_was_released_otherwise() -> None:
     assert opens(slots, slow)
     assert not opens(slots, other)
     assert slots.scarce
-    slots.rest(other)
+    slots.went_idle(other)
     assert not slots.scarce
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mqcd.config.settings import Rate
 from mqcd.core.model import Envelope, Recipient
 from mqcd.deliver.lanes.jobs import Job
-from mqcd.deliver.lanes.lane import SUSPENDED, Bounds, Give, Lane, Standing
+from mqcd.deliver.lanes.lane import SUSPENDED, Bounds, Give, Lane, Position
 from mqcd.deliver.lanes.rates import Scope
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.lanes.throttling import Sleeper
@@ -203,9 +203,9 @@ def each_lane_stands_where_it_says(table: LaneTable, lanes: Sequence[Lane]) -> N
     zones = turns._zones.values()
     in_line = [lane for zone in zones for lane in (*zone._queue, *(lane for _, lane in zone._ordered))]
     held = [*slots._held, *slots._held_new]
-    for standing, found in ((Standing.IN_LINE, in_line), (Standing.HELD, held)):
+    for position, found in ((Position.IN_LINE, in_line), (Position.HELD, held)):
         assert len(found) == len(set(found))
-        assert set(found) == {lane for lane in lanes if lane.standing is standing}
+        assert set(found) == {lane for lane in lanes if lane.position is position}
     assert all(lane.doubted for lane in held)
     for zone in zones:
         assert turns._line.count(zone) == zone.in_line
@@ -235,7 +235,7 @@ def no_lane_with_mail_is_lost(table: LaneTable, lanes: Sequence[Lane], now: int)
         probe = (lane.suspension.until, lane) in set_
         if lane.suspended and lane.suspension.until > now:
             assert probe
-        if lane.queue.waiting and lane.standing is Standing.OUT:
+        if lane.queue.waiting and lane.position is Position.OUT:
             at_work = not lane.idle and lane.connections >= max(lane.most_connections(20, now), 1)
             assert at_work or (lane.suspended and probe) or (lane.asleep and (lane.asleep, lane) in set_)
 
