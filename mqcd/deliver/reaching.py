@@ -12,7 +12,7 @@ batch runs:
 |---|---|
 | in a lane, or aside for its sender's tokens | at once: `Deliverer.act` has it placed anew |
 | its route is being looked up | once that is known: `Placing._route` |
-| at a worker that connects, or put back by one | before the attempt: `Deliverer._place_anew` |
+| at a worker that connects, or put back by one | before the attempt: `Deliverer._placed_anew` |
 | in an attempt | once it is claimed again, unless it was delivered or bounced |
 | collected by its user (ATRN) | before each message: `Collecting._fresh` |
 | given back or parked | once it is claimed again |

@@ -15,7 +15,8 @@ The states of one record (`_Work`):
 | kept | in `_kept` | outstanding again, see `_try_again` |
 | ended | released: recorded, or refused by a fault | |
 
-A close drops queued parks; what is kept stays so.
+A close drops queued parks; what is kept stays so. A recipient in flight is in one record only, so their order
+does not matter.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class _Work:
         self.all = self.recipients or [settlement.recipient for settlement in self.settlements]
 
     def perform(self, store: QueueStore) -> Awaitable[None]:
+        """Hand it to the store. A retry after a failure calls this again, and hands over no begin twice."""
         if self.recipients:
             return store.park(self.recipients, self.until)
         if self.begin:
@@ -105,7 +107,7 @@ class Recorder:
     _outstanding: int = 0
     _kept: deque[_Work] = field(default_factory=deque)
     _parks: deque[_Work] = field(default_factory=deque)
-    """The first one is being recorded, or kept."""
+    """The first one is being recorded, or kept: then in `_kept`, too."""
     _retry: asyncio.Task[None] | None = None
     _closed: bool = False
     _waiters: list[asyncio.Future[None]] = field(default_factory=list)
@@ -208,7 +210,7 @@ class Recorder:
 
     def _end(self, work: _Work, error: BaseException | None) -> None:
         """The store has recorded `work`. Or it has refused it, a fault of this program: then the recipients
-        stay in flight until the next start."""
+        stay in flight for the store until its next start, and delivery counts them no more."""
         if error is not None:
             _log.error("the store failed on %d recipients", len(work.all), exc_info=error)
         self._released(work.all)
@@ -223,6 +225,8 @@ class Recorder:
         self._wake()
 
     async def _try_again(self) -> None:
+        """Start what is kept, until all of it is recorded. Meanwhile `_kept` is empty: new records start at
+        once, and may overtake one that fails again."""
         while True:
             await self._clock.sleep(RETRY_MS)
             again, self._kept = self._kept, deque()

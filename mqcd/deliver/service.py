@@ -17,7 +17,7 @@ Guarantees
 * At most `queuecache` recipients are in flight, an eighth more where tenants share, 100 for each session that
   collects held mail, and what one claim asks for (`claiming.loop`); each claimed one is handed to the store,
   settled or parked, also after an internal error (see `settling`). What the store refuses by a fault of its
-  own stays in flight until the next start (see `recording`).
+  own stays in flight there until its next start, and is counted no more here (see `recording`).
 * Nothing that happens to one recipient or one destination stops the others.
 * `stop`: recipients without a final dot out when the grace is over are parked; the others are left begun,
   without a verdict, and the store's next start counts them as outcome unknown.
@@ -30,7 +30,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import replace
-from functools import partial
 
 from mqcd.config.advice import Shaping
 from mqcd.config.settings import DeliverSettings
@@ -48,7 +47,7 @@ from mqcd.deliver.connection.connecting import Connector
 from mqcd.deliver.connection.link import LinkView
 from mqcd.deliver.connection.pool import Pool
 from mqcd.deliver.connection.timers import Sweep
-from mqcd.deliver.connection.worker import Worker
+from mqcd.deliver.connection.worker import Idle, Worker
 from mqcd.deliver.direct import Direct
 from mqcd.deliver.explaining import Explainer
 from mqcd.deliver.health.suspects import Suspects
@@ -56,7 +55,7 @@ from mqcd.deliver.health.watchdog import Stuck
 from mqcd.deliver.held import Held
 from mqcd.deliver.lanes.gauging import Gauges, gauge
 from mqcd.deliver.lanes.jobs import Job
-from mqcd.deliver.lanes.lane import LaneState
+from mqcd.deliver.lanes.lane import Lane, LaneState
 from mqcd.deliver.lanes.scheduling import LaneTable
 from mqcd.deliver.outlook import Waiting
 from mqcd.deliver.patrol import Patrol
@@ -114,21 +113,61 @@ class Deliverer:
         settling = self._settling = Settling(terms, store, recorder, notifier)
         sweep = self._sweep = Sweep(clock, _tick_of(settings))
         connector = self._connector = Connector(terms, resolver, dialer, observer, sweep)
-        outward = (store, recorder, settling, connector, sweep)
-        worker = partial(Worker, terms, table, *outward, self._place_anew, kick)
-        pool = self._pool = Pool(clock, table, worker)
+        pool = self._pool = Pool(clock, table, self._make_worker)
         standing = self._standing = Standing(clock, store.may_expire)
-        ruling = (reaching, standing)
-        placing = self._placing = Placing(terms, table.entering, resolver, settling, *ruling, kick)
-        patrol = self._patrol = Patrol(terms, table, store, suspects, settling, pool.at_work, placing.asked)
-        held = self._held = Held(terms, table, store, placing, settling, connector, kick)
-        self.collecting = Collecting(terms, table.entering, store, recorder, settling, *ruling, sweep)
+        placing = self._placing = Placing(
+            terms, table.entering, resolver, settling, _reaching=reaching, _standing=standing, _changed=kick
+        )
+        self._patrol = Patrol(terms, table, store, suspects, settling, pool.at_work, placing.asked)
+        self._held = Held(terms, table, store, placing, settling, connector, kick)
+        self.collecting = Collecting(
+            terms,
+            table.entering,
+            store,
+            _recorder=recorder,
+            _settling=settling,
+            _reaching=reaching,
+            _standing=standing,
+            _sweep=sweep,
+        )
         """Sends held mail over connections of clients that collect it."""
         self._direct = Direct(terms, table, pool, placing, recorder, kick)
-        inward = (recorder, settling, placing, standing)
-        self._loop = Loop(wake, terms, table, store, *inward, held, patrol, pool)
+        self._loop = self._make_loop()
         self._search: asyncio.Task[None] | None = None
         """Looks for suspects."""
+
+    def _make_worker(self, idle: Idle, lane: Lane, job: Job, turn: int) -> Worker:
+        return Worker(
+            _terms=self._terms,
+            _table=self._table,
+            _store=self._store,
+            _recorder=self._recorder,
+            _settling=self._settling,
+            _connector=self._connector,
+            _sweep=self._sweep,
+            _placed_anew=self._placed_anew,
+            _changed=self._wake.kick,
+            _idle=idle,
+            lane=lane,
+            _job=job,
+            _turn=turn,
+        )
+
+    def _make_loop(self) -> Loop:
+        """The loop, which uses all the other parts: so they are made before."""
+        return Loop(
+            _wake=self._wake,
+            _terms=self._terms,
+            _table=self._table,
+            _store=self._store,
+            _recorder=self._recorder,
+            _settling=self._settling,
+            _placing=self._placing,
+            _standing=self._standing,
+            _held=self._held,
+            _patrol=self._patrol,
+            _pool=self._pool,
+        )
 
     # ------------------------------------------------------------ for the composition root
 
@@ -183,16 +222,16 @@ class Deliverer:
         resolved = [replace(rule, where=live.resolved(rule.where, zones=zones)) for rule in rules]
         self._standing.replace(resolved, grace_ms)
         self.reaching.bind_rules({rule.id for rule in rules})
-        self._place_all_anew(self._misplaces)
+        self._place_waiting_anew(self._misplaces)
 
     def act(self, keys: Collection[tuple[int, int]], batch: Batch, selection: Selection) -> None:
         """Have an operator's batch on a selection reach recipients of it that are in flight (SPID and QID)
         and not delivered first."""
         self.reaching.act(keys, batch, selection)
         awaited = self.reaching.awaited
-        self._place_all_anew(lambda _hop, recipient: recipient.key in awaited)
+        self._place_waiting_anew(lambda _hop, recipient: recipient.key in awaited)
 
-    def _place_all_anew(self, misplaced: Callable[[Hop, Recipient], bool]) -> None:
+    def _place_waiting_anew(self, misplaced: Callable[[Hop, Recipient], bool]) -> None:
         """Place what waits in lanes that it does not belong to; workers look at jobs that are put back."""
         self._placing.place(self._table.withdraw(misplaced))
         self._wake.look_afresh()
@@ -202,9 +241,9 @@ class Deliverer:
         now."""
         return hop.generation != self._terms.generation or self._standing.misplaces(hop, recipient)
 
-    def _place_anew(self, job: Job) -> bool:
-        """Place a job again that left its lane before other settings or rules stood, or before a batch was to
-        reach it; False where it is right."""
+    def _placed_anew(self, job: Job) -> bool:
+        """Whether a job was placed again that left its lane before other settings or rules stood, or before a
+        batch was to reach it; False where it is right."""
         awaited, hop = self.reaching.awaited, job.hop
         outdated = hop.generation != self._terms.generation
         if not (self._standing.stands or awaited or hop.policy.rule or outdated):
@@ -219,9 +258,10 @@ class Deliverer:
         """Report to `heard` what replies mean for destinations."""
         self._settling.on_effect = heard
 
-    def halt(self, paused: bool) -> None:
-        """Begin no attempt, and let what waits rest in the store, until called with False."""
-        self._terms.halted = paused
+    def halt(self, halted: bool) -> None:
+        """An operator pauses delivery: begin no attempt, and let what waits rest in the store, until called
+        with False. It does not change `paused`."""
+        self._terms.halted = halted
         self._wake.look_afresh()
 
     def trace_by(self, traces: Traces) -> None:
@@ -283,7 +323,8 @@ class Deliverer:
 
     @property
     def paused(self) -> bool:
-        """Whether delivery waits for a store that cannot record."""
+        """Whether delivery waits for a store that cannot record; not whether an operator has it paused, see
+        `halt`."""
         return self._recorder.paused
 
     @property

@@ -5,6 +5,20 @@ after it has handed one on. Where an internal error leaves one without a verdict
 it is, too (`verdicts.after_fault`): what was tried must back off and expire, and what was delivered must not
 be sent again. Of what lanes give back untried all is then parked. A delay warning is recorded together with
 its report.
+
+The store records the begin of an attempt before its verdict. Where it has not yet, `begin` names the
+destination, and `recording` hands over both in one turn:
+
+| entry | called by | `begin` | goes on to |
+|---|---|---|---|
+| `settle_each` | `transact` | none: `transact` has awaited it | `record`; `_report_deliveries` |
+| `own_fault` | workers, `Collecting` | | `settle_job` |
+| `settle_job` | workers | unless `Job.begun` | `settle_all` |
+| `settle_all` | `settle_job`, `Placing`, `give` | by the caller | `record` |
+| `record` | the above, `_warn`, `Held` | by the caller | the recorder; `report` for delay warnings |
+| `report` | `record`, `_report_deliveries` | by the caller | the recorder, with reports |
+| `give` | all callers of the lane table | always: none was begun | `settle_all`, `_warn`; or parked |
+| `keep_back` | `Placing`, `Collecting` | none: it is no attempt | the recorder; or parked |
 """
 
 from __future__ import annotations
@@ -109,11 +123,12 @@ class Settling:
             settlements.append(Settlement(recipient=recipient, verdict=verdict))
             asked += recipient.dsn
         if "SUCCESS" in asked and self.notifier is not None and not dsn:
-            settlements = self._reported(settlements, job.hop.policy.lmtp)
+            settlements = self._report_deliveries(settlements, job.hop.policy.lmtp)
         self.record(settlements)
 
-    def _reported(self, settlements: list[Settlement], final: bool) -> list[Settlement]:
-        """Have deliveries recorded with the reports that their senders want; returns the other verdicts."""
+    def _report_deliveries(self, settlements: list[Settlement], final: bool) -> list[Settlement]:
+        """Hand on the deliveries that their senders want reported, with the reports; returns all other
+        verdicts, which the caller hands on."""
         wanted = [
             isinstance(each.verdict, Delivered) and "SUCCESS" in notify_of(each.recipient.dsn)
             for each in settlements
@@ -204,7 +219,8 @@ class Settling:
         self._warn(parted.warned, now)
 
     def _warn(self, warned: Iterable[tuple[int, Judged]], now: int) -> None:
-        """Park recipients and warn their senders of the delay."""
+        """Have recipients wait on and warn their senders of the delay. No attempt has an outcome here that
+        `verdict_on` could judge, so the verdict is made here; while the clock is in doubt they are parked."""
         may_warn = self._store.may_expire()
         for until, judged in warned:
             if not may_warn:

@@ -6,7 +6,8 @@ by a failure, and no recipient may wait for ever without an attempt:
 * The last probe of a suspended destination counts as a failed attempt for all its recipients that have
   reached their age limit. They come back after each probe, at the latest after the first retry delay; claims
   do not pass over overdue recipients. It counts as one for all that are held while it lasts, too.
-* Delay warnings go out for these recipients too, with the same failure; they wait on as before.
+* Delay warnings go out for these recipients too, with the same failure; they wait on as before
+  (`Settling._warn`).
 * A recipient without a turn because of a rate, or of a lane without progress, has `grace` longer, counted
   from the start of the server at the earliest, so that a long stop leaves time for an attempt.
 """

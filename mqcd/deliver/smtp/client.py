@@ -119,7 +119,9 @@ class SmtpClient(Handshake):
         self._unsent: deque[tuple[bytes, Step, int]] = deque()
         self._outcomes = Outcomes(0)
         self._reset_due = False
-        """RSET has to precede the next MAIL."""
+        """RSET has to precede the next MAIL: the server may still have the last transaction open. Set where
+        that ended without its content (`_advance`) or a BDAT was refused (`_chunk_refused`,
+        `_content_refused`); cleared by `begin`, which sends RSET."""
         self._quit_after = False
         self._wrapping: Wrapping = DotStuffer()
 
@@ -259,7 +261,21 @@ class SmtpClient(Handshake):
         return isinstance(self._wrapping, Chunker)
 
     def _advance(self) -> None:
-        """Send as many commands as the window allows, and choose the transaction's next step."""
+        """Send as many commands as the window allows, and choose the transaction's next step.
+
+        The next step, of these rows the first that applies:
+
+        | state | `_expected` after sending | `accepted` | event |
+        |---|---|---|---|
+        | FULL | fewer than the window | | ROOM |
+        | DOT | first the reply to QUIT | | DONE, QUIT |
+        | any of WAITING | some | | none: replies are awaited |
+        | ENVELOPE, by BDAT | none | some | GO_AHEAD (by DATA: see `_data_taken`) |
+        | ENVELOPE, REFUSED | none | | DONE, and RSET is due |
+        | HANDSHAKE, DOT | none | | DONE |
+
+        `_unsent` is empty where no reply is expected: the window is at least 1, and DATA is the last command.
+        """
         state = self.state
         if state not in WAITING:
             return
@@ -325,7 +341,8 @@ class SmtpClient(Handshake):
             # RFC 2033, 4.2 has the server refuse DATA here; how many replies a dot would get is open.
             self._finish(local("4.5.0", "server accepted DATA without recipients"))
         else:
-            # RFC 2920, 3.1: DATA that was pipelined behind refused recipients is ended with a lone dot.
+            # RFC 2920, 3.1: DATA that was pipelined behind refused recipients is ended with a lone dot. The
+            # state stays ENVELOPE, not DOT, so that no reply to it means delivered (`_content_taken`).
             self._out.append(b".\r\n")
             self._expected.append((Step.END, ALL))
 

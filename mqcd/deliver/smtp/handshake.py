@@ -123,7 +123,7 @@ class Handshake:
         self._out: list[bytes] = []
         self._expected: deque[tuple[Step, int]] = deque([(Step.GREETING, 0)])
         self._window = 1
-        """Commands that may wait for their replies; 0 = no limit."""
+        """Commands that may wait for their replies, at least 1."""
         self._phase = Phase.GREETING
         self._login: auth.Exchange | None = None
 
