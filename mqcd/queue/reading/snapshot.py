@@ -228,6 +228,8 @@ class Snapshot:
             self.disk.close(fd)
 
     def stats(self) -> dict[Area, AreaStats]:
+        """What each area holds, by the counts of clusters and the lines of the journal; a line that is not
+        a record counts as damaged. Raises StoreBusy."""
         totals = {area: [0, 0, 0] for area in Area}
         for cluster in self._pinned.clusters.values():
             if cluster.left:
@@ -235,7 +237,11 @@ class Snapshot:
         for located in self._located.values():
             for part in located.lines(self.disk):
                 for _, line, _ in part:
-                    glance = Glance(line)
+                    try:
+                        glance = Glance(line)
+                    except DecodeError:
+                        self.unreadable.damaged_lines += 1
+                        continue
                     _add(totals[glance.area], 1, glance.size, glance.received)
         return {
             area: AreaStats(recipients=records, octets=octets, oldest=oldest or None)

@@ -17,6 +17,7 @@ from mqcd.core.model import Action, Area, Recipient
 from mqcd.core.selecting.selection import Selection
 from mqcd.disk.file_window import STEP
 from mqcd.queue.format import record
+from mqcd.queue.format.frame import Kind, pack_submission
 from mqcd.queue.reading.listing import read_part
 from mqcd.queue.reading.snapshot import Snapshot
 from mqcd.queue.spool.deleter import PIN_MS
@@ -290,6 +291,15 @@ async def test_a_time_of_acceptance_that_is_none_counts_as_damaged(
     monkeypatch.setattr(Snapshot, "in_journal", lambda _: [(9, [0], [record.encode(sent, part)[:-1]])])
     with closing(rig.snapshot()) as snapshot:
         assert len(read_part(snapshot, Selection(), "", by_age=True).texts) == 1
+        assert snapshot.unreadable.damaged_lines == 1
+
+
+async def test_stats_leave_out_a_journal_line_that_cannot_be_read(rig: Rig) -> None:
+    await rig.post.send("a@example.org")
+    parts = pack_submission(b"no record\n", b"x", 1)
+    await rig.shard.journal.append(Kind.ACCEPT, parts, 1, rig.clock.now(), lambda *_: None)
+    with closing(rig.snapshot()) as snapshot:
+        assert snapshot.stats()[Area.INCOMING].recipients == 1
         assert snapshot.unreadable.damaged_lines == 1
 
 
