@@ -311,7 +311,7 @@ class Door:
     def leave(self, session: Session) -> None:
         """The connection has closed, and no commit is under way for it."""
         self._sessions.discard(session)
-        self._places.leave(session.dialogue.places)
+        self._places.leave(session.dialogue.quota_places)
         self._forget(session)
         if self._stopping and not self._sessions:
             self._empty.set()

@@ -51,7 +51,7 @@ class State(_Quick):
 
 
 class Event(_Quick):
-    """What changes a state: a command that is taken, or one of those behind QUIT."""
+    """What may change a state: a command that is taken, or one of those behind QUIT."""
 
     HELLO = auto()
     MAIL = auto()
@@ -188,7 +188,8 @@ TABLE: Mapping[State, Mapping[Event, State | Reply]] = {
     State.REVERSED: {},
     State.CLOSED: {},
 }
-"""For each state and event the state that follows, or the reply to a command that is out of order."""
+"""For each state and event the state that follows, or the reply to a command that is out of order. RCPT, CALL
+and OTHER keep the state: `dialogue` does not move by them, but only asks whether they are in order."""
 
 EARLY: Mapping[State, Reply] = {
     State.CONTENT: replies.TOO_EARLY,

@@ -14,14 +14,14 @@ Recipients that are refused for good count by themselves, since only guessing ha
 | `turn_down`: a recipient, for now | | delay_badrecip |
 | `_close` | ends the connection | |
 
-Before the reply to a command is given the session does what it waits for, one after the other (`waits`);
-questions come first:
+Before the reply to a command is given the session does what it waits for, one after the other (`waits`), in
+the order of this table:
 
 | wait | after | then |
 |---|---|---|
 | `Skip` | BDAT that is refused: its octets come all the same (RFC 3030, 2) | |
 | `Check` | a login that has come to its password | the result is the reply |
-| a question | a name, a triplet for the greylist | a refusal is the reply; only a delay is left |
+| a question | a name, a triplet for the greylist | a refusal is the reply (`retract`); only a delay is left |
 | `Start`, `Collect` | ETRN, ATRN | the answer is the reply |
 | `Delay` | what a bad client does; MAIL while memory is short | |
 | `Place` | MAIL while as many messages are on their way as can be committed | without one MAIL is refused |
@@ -102,7 +102,7 @@ class Conversation:
         "helo",
         "listener",
         "login",
-        "places",
+        "quota_places",
         "rules",
         "session",
         "state",
@@ -131,8 +131,9 @@ class Conversation:
         """Recipients refused for good so far."""
         self.waits: Sequence[Wait] = ()
         """What the reply to the last command waits for."""
-        self.places: dict[str, int] = {}
-        """The places among the sessions of its parties that it holds; see `policy.quotas`."""
+        self.quota_places: dict[str, int] = {}
+        """The places that it holds among the sessions of its parties: see `policy.quotas`. A `Place` is one
+        in the load."""
         self.login = self._new_login()
         """The session's logins; None where nobody can log in."""
         self.state = State.START
@@ -221,7 +222,7 @@ class Conversation:
 
     def _depends(self, verdict: Verdict) -> Reply | None:
         """The reply of a check that refuses, else None: then its questions are what the command's reply waits
-        for first."""
+        for first. Called before any other wait of the command."""
         if isinstance(verdict, Reply):
             return verdict
         self.waits = verdict

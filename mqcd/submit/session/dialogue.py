@@ -1,10 +1,11 @@
 """One SMTP session without its socket: command lines in, replies out (RFC 5321). Pure.
 
 `command` takes one line and returns the reply's octets. It finds the verb's handler in the tables below,
-which depend on the listener and on TLS, and asks `states.TABLE` whether the command is in order; the handler
-checks the arguments, and calls `_move` once the command is taken. In state CONTENT the caller reads the
-content, replies to it and calls `sent`; in state HANDSHAKE it begins TLS and calls `secured`; in state CLOSED
-it closes the connection.
+which depend on the listener and on TLS, and asks `states.TABLE` whether the command is in order (for BDAT
+the handler asks). The handler checks the arguments; once the command is taken it calls `_move`, where that
+changes the state. RCPT, ETRN, ATRN and the commands of Event.OTHER change none: the table only says whether
+they are in order. In state CONTENT the caller reads the content, replies to it and calls `sent`; in state
+HANDSHAKE it begins TLS and calls `secured`; in state CLOSED it closes the connection.
 
 With BDAT a message comes in chunks (RFC 3030): `chunk` is the one that state CONTENT stands for, and
 `chunk_taken` gives the reply to one that is not the last. Before the caller sends a reply it does what the
@@ -84,7 +85,8 @@ class Dialogue(Conversation):
             return self.bad(replies.NOT_UTF8)
         event, act = known
         if event is Event.CHUNK:
-            # Not yet by the table: where BDAT is out of order its octets come all the same.
+            # Not yet by the table, which `_take_chunk` asks: where BDAT is out of order its octets come all
+            # the same.
             return self._bdat(text.strip(" \t"))
         then = TABLE[self.state].get(event)
         if isinstance(then, State):
@@ -171,7 +173,8 @@ class Dialogue(Conversation):
             if not load.enter(self):
                 self._wait(Place())
         if self.state is State.READY:
-            # MAIL is refused: what was pipelined behind it does not count as bad.
+            # MAIL is refused: what was pipelined behind it does not count as bad. Where the
+            # state was REFUSED it has stayed so.
             self._move(Event.DROP)
         return octets
 
@@ -223,7 +226,7 @@ class Dialogue(Conversation):
         if quotas is None:
             return None
         parties = quotas.parties(self.client, self.user)
-        return quotas.add(parties, recipients) if recipients else quotas.begin(parties, self.places)
+        return quotas.add(parties, recipients) if recipients else quotas.begin(parties, self.quota_places)
 
     def _rcpt(self, argument: str) -> bytes:
         transaction = self.begun
@@ -283,6 +286,7 @@ class Dialogue(Conversation):
             return self._close(Reason.SYNTAX, replies.BDAT_SYNTAX)
         octets = self._take_chunk(chunk)
         if octets and self.state is not State.CLOSED:
+            # Ahead of the delay for a bad command.
             self.waits = [Skip(chunk.octets), *self.waits]
         return octets
 

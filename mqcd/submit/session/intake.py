@@ -23,7 +23,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mqcd.core.errors import ConnectFailed, StoreUnavailable
 from mqcd.core.model import Envelope, Key, Submission
@@ -71,6 +71,16 @@ class Intake:
     """Which zone a message's header chooses."""
 
 
+class _Received(NamedTuple):
+    """What was received for one message."""
+
+    content: bytes | None
+    """None = it is large and to be iterated."""
+    reply: bytes
+    """The filter's; b"" = the door's own."""
+    key: Key | None
+
+
 async def take_message(
     intake: Intake, dialogue: Dialogue, source: Source, filtering: Filter | None = None
 ) -> bytes:
@@ -98,12 +108,13 @@ async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering:
 
     The filter comes first, because it may rewrite the message or discard it.
     """
-    content, replied, key = await _receive(intake, dialogue, stream, filtering)
-    if not dialogue.begun.recipients and replied:
+    received = await _receive(intake, dialogue, stream, filtering)
+    if received.reply and not dialogue.begun.recipients:
+        # The filter has left no recipient, which it may where it gives a reply of its own.
         log.info("message discarded by the filter", extra={"session": dialogue.session})
-        return replied
+        return received.reply
     with Use(dialogue.rules.quotas) as use:
-        submission = await _prepare(intake, dialogue, stream, content, key, use)
+        submission = await _prepare(intake, dialogue, stream, received.content, received.key, use)
         try:
             spid = await _commit(intake, dialogue, submission)
         except asyncio.CancelledError:
@@ -113,23 +124,20 @@ async def _accept(intake: Intake, dialogue: Dialogue, stream: Stream, filtering:
                 use.keep(_late_octets(submission, stream))
             raise
         if spid == submission.envelope.spid:
-            # A repeat is no message.
+            # A repeat is no message: it has the SPID of the first, see `_commit`.
             use.keep(_late_octets(submission, stream))
-    return replied or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
+    return received.reply or b"250 2.0.0 Ok: queued as %s\r\n" % format_spid(spid).encode()
 
 
-async def _receive(
-    intake: Intake, dialogue: Dialogue, stream: Stream, filtering: Filter | None
-) -> tuple[bytes | None, bytes, Key | None]:
-    """The content, None = it is large and to be iterated; the filter's reply, if it has one; the key."""
+async def _receive(intake: Intake, dialogue: Dialogue, stream: Stream, filtering: Filter | None) -> _Received:
     if filtering is not None and filtering.reads_content:
         key, whole = keying.of_whole(dialogue, await stream.begin(sys.maxsize) or b"")
-        return *await filtering.message(whole), key
+        return _Received(*await filtering.message(whole), key)
     content = await stream.begin(max(intake.inline_max - _HEADER_ROOM, 0))
     if content is None:
-        return None, b"", await keying.of_stream(dialogue, stream)
+        return _Received(None, b"", await keying.of_stream(dialogue, stream))
     key, content = keying.of_whole(dialogue, content)
-    return content, b"", key
+    return _Received(content, b"", key)
 
 
 async def _prepare(
@@ -201,7 +209,8 @@ def _envelope(
 async def _commit(intake: Intake, dialogue: Dialogue, submission: Submission) -> int:
     """The SPID under which it is in the queue: that of the first message where it is a repeat.
 
-    A file that it comes from carries the SPID first: a start asks the queue for it.
+    Mail from the maildrop: the SPID is written into the name of its file first, so that a restart sees
+    whether it was queued.
     """
     if dialogue.caller.claim is not None:
         await dialogue.caller.claim(submission.envelope.spid)

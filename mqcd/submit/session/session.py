@@ -164,6 +164,7 @@ class Session(asyncio.Protocol):
 
     def _begin_tls(self) -> None:
         self.write()
+        # `wire` keeps the socket's transport: what it pauses is the reading of octets, with TLS as without.
         self.transport = TlsLayer(self.transport, self, self._host.tls)
 
     def secured(self) -> None:
@@ -309,6 +310,7 @@ class Session(asyncio.Protocol):
         self.link = after(self.link, Event.END)
         if reason is not None and reply is not None:
             self._out.append(self.dialogue.refuse(reason, reply))
+        # These two may call `pause_writing`: the row FULL of `link_states` keeps ENDED.
         self.write()
         self.transport.close()
         self.deadlines.owes_nothing()
@@ -335,18 +337,23 @@ class Session(asyncio.Protocol):
     def _task_ended(self, error: BaseException | None) -> None:
         """Go on after a task, or end the session."""
         if error is None:
-            # Answered at once, even if the client has sent more behind it.
+            # First: it is answered at once, even if the client has sent more behind it; and `_pump` answers
+            # that only while the client reads.
             self.write()
             if self.link is Link.UNREAD:
-                # The task read something meanwhile.
+                # What the task has read counted as all that the client owed, but it still owes that it reads.
+                # `_pump` does not say so: it returns at once.
                 self.deadlines.owe()
+            # What fails the wire ends only a task that waits for the client, and SESSION_MS ends none.
             error = self.wire.error
             if error is None and self.deadlines.is_over(self.intake.clock.monotonic()):
                 error = Interrupted(Reason.TIMEOUT, replies.SESSION_OVER)
         if error is not None:
             self._end_by(error)
+        # Where the connection was lost while the task ran.
         self._leave()
         if error is None:
+            # Last: it may begin the next task.
             self._pump()
 
     def _end_by(self, error: BaseException) -> None:
