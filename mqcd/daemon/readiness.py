@@ -20,19 +20,20 @@ class Phase(Enum):
 
 
 class Readiness:
-    """Of one server, which sets `phase` and `opened`."""
+    """Of one server, which sets `phase` and `records_known`."""
 
     def __init__(self, store: ServedStore, deliverer: Deliverer, switches: Switches) -> None:
         self.phase = Phase.OPENING
-        self.opened = False
-        """Whether all records are known: from the end of the recovery until the queue is closed in a stop."""
+        self.records_known = False
+        """Whether all are: from the end of the recovery until the queue is closed in a stop. Not whether the
+        queue is open, as it is while it recovers, nor whether the doors are (`Doors.open`)."""
         self._store = store
         self._deliverer = deliverer
         self._switches = switches
 
-    def closed(self) -> str:
+    def records_unknown(self) -> str:
         """Why records cannot be listed; "" = they can."""
-        return "" if self.opened else self.phase.value
+        return "" if self.records_known else self.phase.value
 
     def not_ready(self) -> Sequence[str]:
         """What keeps the door shut or delivery from running, most important first."""

@@ -94,7 +94,9 @@ class Server:
     ) -> None:
         """`observers` hear of each event besides metrics and log; `conf` is the file for errors to name;
         `shares` divide the descriptors, None = as many as the process has now;
-        `role`: of one shard of several; `given`: bound sockets by listener, None = there are none."""
+        `role`: that of one shard's process, None = there is one process; `given`: sockets that the service
+        manager has bound, by listener, None = there are none."""
+        # Each part is given the parts that it uses, so these are made before it.
         self._given = given or {}
         self.settings = settings
         self.shares = shares or divide(limit(), settings.queue.journal.segments)
@@ -103,6 +105,7 @@ class Server:
         self._conf = conf
         self.guard = Guard()
         schedule = schedule_of(settings)
+        # The event log's, which the queue writes: addresses are hashed with it.
         self._key = hash_key(settings.ops.events, conf)
         self._role = role
         shard = role.shard if role is not None else 0
@@ -110,24 +113,17 @@ class Server:
         self._observers = Observers(settings, options, clock, log_to, observers)
         observer = self._observers.all
         self.store, self._described = make_store(settings, options, clock, observer, conf)
+        # One for doors and delivery: the lookups are limited together.
         resolver = DnsResolver(settings.deliver.dns, clock, most=self.shares.lookups)
         self._balance = role.balance(self.store.refusing) if role is not None else None
+        """Spreads clients over the processes of all shards; None = there is one process."""
         self.tls = role.tls if role is not None else ListenersTls(settings.submit)
-        self.doors = Doors(
-            settings,
-            self.shares,
-            self.store,
-            clock,
-            observer,
-            resolver=resolver,
-            tls=self.tls,
-            role=role,
-            balance=self._balance,
-        )
+        self.doors = self._make_doors(resolver)
         self._reports = ReportTask(self.store, clock, report_of(settings), self.doors.trusts)
         self.deliverer = self._make_deliverer(schedule, resolver)
         self._operating = make_operating(settings, self.store, self.deliverer, clock, log_to.say, shard)
         self._operating.batches.longest_ms = schedule.longest
+        # Doors ask for held mail, which delivery has: it comes to them later.
         self._held = self._make_held(role)
         self.doors.hold(holding_of(settings.queue), self._held)
         self._adviser = Adviser(settings.ops.advice.rootpath, clock, self._advised)
@@ -136,8 +132,22 @@ class Server:
         paused = settings.ops.control.batches / "paused"
         self._switches = Switches(paused, self.store, clock, log_to.say, turns)
         self._ready = Readiness(self.store, self.deliverer, self._switches)
+        # Last: they show all parts and serve them.
         self._pages = self._make_pages()
         self._ports = Ports(settings, conf, clock, self.doors, self._pages, role, log_to.say)
+
+    def _make_doors(self, resolver: DnsResolver) -> Doors:
+        return Doors(
+            self.settings,
+            self.shares,
+            self.store,
+            self._clock,
+            self._observers.all,
+            resolver=resolver,
+            tls=self.tls,
+            role=self._role,
+            balance=self._balance,
+        )
 
     def _make_deliverer(self, schedule: RetrySchedule, resolver: DnsResolver) -> Deliverer:
         role = self._role
@@ -173,7 +183,7 @@ class Server:
             log_event=self._log.say,
             key=self._key,
             not_ready=self._ready.not_ready,
-            closed=self._ready.closed,
+            records_unknown=self._ready.records_unknown,
             keeping=self.keeping,
             switches=self._switches,
             local=self.doors.local,
@@ -267,6 +277,8 @@ class Server:
         self.doors.open(read_only=self.settings.queue.read_only)
         self._switches.start()
         if self._balance is not None:
+            # In service from now on: other processes may pass clients to it. Those that it has already the
+            # doors count at their next look.
             self._balance.count(0)
         if self._role is not None:
             self._role.ready()
@@ -277,7 +289,7 @@ class Server:
         if not (self.settings.queue.read_only or self._described.promises.shared):
             # Other servers write to a queue that is read-only or shared: its ledger cannot balance here.
             self._pages.metrics.open_ledger()
-        self._ready.opened = True
+        self._ready.records_known = True
 
     async def _open_maildrop(self) -> None:
         if self.doors.maildrop is not None:
@@ -401,7 +413,7 @@ class Server:
         await self.guard.end(REPORTS)
 
     async def _close_queue(self) -> None:
-        self._ready.opened = False
+        self._ready.records_known = False
         self._observers.lossy.stop()
         left = STOP_MS - LIMITS[AUDIT] - (self._clock.monotonic() - self._stop_begun)
         await self._await_part(QUEUE, asyncio.gather(self.store.close(), self.guard.ended(_LOSSY)), left)

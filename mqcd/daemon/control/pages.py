@@ -63,8 +63,8 @@ class Pages:
     """Key of the hashes that stand for addresses in advice; b"" = addresses are in clear."""
     not_ready: Callable[[], Sequence[str]]
     """Reasons for /readyz."""
-    closed: Callable[[], str]
-    """Why the queue has no figures yet; "" = it is open."""
+    records_unknown: Callable[[], str]
+    """Why the queue has no figures; "" = it has."""
     keeping: Keeping
     switches: Switches
     local: LocalMail | None = None
@@ -96,7 +96,7 @@ class Pages:
     def for_ops(self) -> Mapping[str, Page]:
         """By path."""
         made = dict(pages(self.metrics, self.not_ready, self.lag.worst_ms))
-        made["/metrics"] = self._when_open(made["/metrics"])
+        made["/metrics"] = self._when_known(made["/metrics"])
         return made
 
     def for_commands(self) -> PageTable:
@@ -105,7 +105,7 @@ class Pages:
             # Commands read the files of the clustered-file queue themselves.
             **(self._inside(self.described.queue) if self.described.queue is not None else {}),
             **self.for_ops(),
-            HELD: Resource(post=self._when_open(answering(self.held.page))),
+            HELD: Resource(post=self._when_known(answering(self.held.page))),
             **bind(TABLE, self._handlers()),
         }
 
@@ -132,9 +132,9 @@ class Pages:
             "cancelRule": self.ruling.cancel,
         }
         return {
-            **{name: self._if_open(handler) for name, handler in of_queue.items()},
-            "pause": self._if_open(self.switches.change),
-            "showState": self._if_open(self.switches.state),
+            **{name: self._if_known(handler) for name, handler in of_queue.items()},
+            "pause": self._if_known(self.switches.change),
+            "showState": self._if_known(self.switches.state),
             "listenToEvents": listening.events,
             "trace": tracing.trace,
             "listConnections": lambda _, __: self._connections(),
@@ -144,12 +144,12 @@ class Pages:
             "describe": lambda _, __: describe(TABLE, __version__),
         }
 
-    def _if_open(self, handler: Handler) -> Handler:
-        """Not while the queue is not open: its figures would be false zeros."""
+    def _if_known(self, handler: Handler) -> Handler:
+        """Not while records are unknown: the figures would be false zeros."""
 
         def answer(request: Request, given: Given) -> object:
-            if closed := self.closed():
-                raise StoreUnavailable(closed)
+            if why := self.records_unknown():
+                raise StoreUnavailable(why)
             return handler(request, given)
 
         return answer
@@ -166,14 +166,14 @@ class Pages:
             CONTENT: looking.content,
             UNFILED: looking.events,
         }
-        return {path: Resource(post=self._when_open(answering(page))) for path, page in found.items()}
+        return {path: Resource(post=self._when_known(answering(page))) for path, page in found.items()}
 
-    def _when_open(self, page: Page) -> Page:
-        """503 while the queue is not open: its figures would be false zeros."""
+    def _when_known(self, page: Page) -> Page:
+        """503 while records are unknown: the figures would be false zeros."""
 
         def answer(request: Request) -> Answer | Awaitable[Answer]:
-            if closed := self.closed():
-                return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{closed}\n".encode())
+            if why := self.records_unknown():
+                return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=f"{why}\n".encode())
             return page(request)
 
         return answer
