@@ -2,7 +2,8 @@
 
 `compose` takes recipients of one message that share their fate (bounced, late, handed on) and gives the whole
 report, CRLF, no line above 998 octets. What comes from outside (addresses, replies, host names, the message
-itself) cannot add a header field, a status field or a MIME part. It never fails: what is missing is left out.
+itself) cannot add a header field, a status field or a MIME part. It never fails: what is missing is left out,
+and the tables `_FATES` and `_SUBJECTS` have each Action.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Notice:
     introduction: str
     """Text for people, tokens %PRODNAME% and %REPMTA%; "" = the usual text."""
     recipients: Sequence[Recipient]
-    """Of one message, at least one, as in area bounces."""
+    """Of one message, at least one. Their records hold the last words, as those in area bounces do; others
+    get them by `with_last_words`."""
     retry_until: int = 0
     """Until when those are tried that are delayed, ms."""
     original: Excerpt | None
@@ -157,9 +159,9 @@ def _text_part(notice: Notice) -> bytes:
     text = notice.introduction.strip() or _usual_introduction(notice)
     text = text.replace("%PRODNAME%", PRODUCT).replace("%REPMTA%", notice.reporting_mta)
     paragraphs = [*_wrapped(text, ""), ""]
-    for bounce in notice.recipients[:_MOST_NAMED]:
-        why = _reason(bounce) if notice.action is Action.FAILED else _said(bounce)
-        paragraphs += [f"<{_one_line(bounce.address)}>", *_wrapped(why, "    "), ""]
+    for recipient in notice.recipients[:_MOST_NAMED]:
+        why = _reason(recipient) if notice.action is Action.FAILED else _said(recipient)
+        paragraphs += [f"<{_one_line(recipient.address)}>", *_wrapped(why, "    "), ""]
     if (more := len(notice.recipients) - _MOST_NAMED) > 0:
         paragraphs += [f"and {more} more, which the delivery report below names.", ""]
     if notice.original is not None and notice.original.octets:
@@ -202,15 +204,16 @@ _ASKED = {
 """Phases in which a server has the last word, and what its word was the answer to."""
 
 
-def _said(bounce: Recipient) -> str:
-    said = _one_line(" ".join(filter(None, (str(bounce.code or ""), bounce.status, bounce.reply))))
-    last = last_attempt(bounce)
+def _said(recipient: Recipient) -> str:
+    said = _one_line(" ".join(filter(None, (str(recipient.code or ""), recipient.status, recipient.reply))))
+    last = last_attempt(recipient)
     where = f", in answer {_ASKED[last.phase]}" if last.phase in _ASKED else ""
     who = f"The server {_one_line(last.host)} said{where}" if last.host else "The reason"
     return f"{who}: {said}" if said else ""
 
 
 def _reason(bounce: Recipient) -> str:
+    """Why it failed: `_said`, and whether it has become too old."""
     why = _said(bounce)
     if ended_as(bounce) is not Verb.EXPIRED:
         return why
@@ -263,19 +266,19 @@ def _message_fields(notice: Notice) -> list[str]:
     return fields
 
 
-def _recipient_fields(bounce: Recipient, notice: Notice) -> list[str]:
+def _recipient_fields(recipient: Recipient, notice: Notice) -> list[str]:
     fields = []
-    kind, _, original = parameters(bounce.dsn).get("ORCPT", "").partition(";")
+    kind, _, original = parameters(recipient.dsn).get("ORCPT", "").partition(";")
     if original:
         fields.append(f"Original-Recipient: {_one_line(kind)[:40]}; {_one_line(_from_xtext(original))}")
-    kind = "rfc822" if bounce.address.isascii() else "utf-8"
-    fields += [f"Final-Recipient: {kind}; {_one_line(bounce.address)}", f"Action: {notice.action.value}"]
-    fields.append(f"Status: {_one_line(bounce.status) or _status_of(bounce.code)}")
-    last = last_attempt(bounce)
+    kind = "rfc822" if recipient.address.isascii() else "utf-8"
+    fields += [f"Final-Recipient: {kind}; {_one_line(recipient.address)}", f"Action: {notice.action.value}"]
+    fields.append(f"Status: {_one_line(recipient.status) or _status_of(recipient.code)}")
+    last = last_attempt(recipient)
     if last.host:
         fields.append(f"Remote-MTA: dns; {_one_line(last.host)}")
-    if bounce.code:
-        said = " ".join(filter(None, (str(bounce.code), bounce.status, bounce.reply)))
+    if recipient.code:
+        said = " ".join(filter(None, (str(recipient.code), recipient.status, recipient.reply)))
         kind = "smtp" if last.host else f"x-{PRODUCT}"
         fields.append(f"Diagnostic-Code: {kind}; {_one_line(said)}")
     if last.at:

@@ -28,7 +28,8 @@ when it is not gathered:
 
 After a failed report passes claim nothing until one has succeeded.
 
-Settings read: generate_ndr, queuecache, and what `making` reads.
+Settings read: generate_ndr, queuecache, and what `making` reads. queuecache is that of reports, not of
+deliveries: how many bounces are claimed at a time, and how many messages are reported on at a time.
 """
 
 from __future__ import annotations
@@ -146,6 +147,7 @@ class ReportTask:
         claimed = await self._store.claim_bounces(room)
         for bounce in claimed:
             self._held.setdefault(bounce.spid, []).append(bounce)
+        # Also without room, when nothing was claimed: more may wait then, too.
         return len(claimed) == room
 
     @property
@@ -194,6 +196,9 @@ class ReportTask:
             some = [held.pop(spid) for spid in spids[at : at + most]]
             left = await asyncio.gather(*map(self._report, some))
             held |= {bounces[0].spid: bounces for bounces in left if bounces}
+        # Of two messages, say, the first is reported: it is held no more. If the store fails for the second,
+        # that is ready again at once: False. A fault in it gathers it for LATER_MS: True, so that the others
+        # go on, unless there is no room to hold it for so long.
         now, full = self._clock.monotonic(), self._is_full
         return not any(spid in held and (full or self._ready_at(spid) <= now) for spid in spids)
 
