@@ -62,6 +62,7 @@ def write_recipients(work: Work, arrived: Arrived, before: RecipientFiles) -> Re
     aged = frames.EPOCH + timedelta(hours=arrived.last_hour) - _OPEN_FOR
     days = set(arrived.days)
     known = before.where(lambda path: is_state(path, OPEN) or (is_state(path, AGED) and day_of(path) in days))
+    # `ended` is not folded again: all events of these recipients were in what one task has read.
     after = RecipientFiles(committed=before.without(known).committed, staged=arrived.ended)
     rows = _new_states(work, arrived)
     if known:
@@ -96,6 +97,8 @@ def _revise(work: Work, files: RecipientFiles, days: set[str], aged: date) -> Re
     """Fold the strangers of these days with what done and aged files hold of them; write both anew."""
     plan = plan_revision(files, days)
     fresh = work.recipients(plan.fresh)
+    # As in `workers.tasks._merge`, where an old one must be open, too: in fresh files all are, and one
+    # without acceptance always is (`folding`).
     strange = (F.col("accepts") == 0) | (F.col("day") < F.lit(aged))
     lives = fresh.where(strange).select(*LIFE)
     touched = _holding(work, plan.finished, lives)
@@ -105,6 +108,7 @@ def _revise(work: Work, files: RecipientFiles, days: set[str], aged: date) -> Re
     theirs = rows.join(lives, list(LIFE), "left_semi")
     others = rows.join(lives, list(LIFE), "left_anti")
     both = together(theirs.unionByName(fresh.select(*STATE.names)))
+    # Strangers that are left are not looked for again: all files of their days have been looked through.
     merged, _ = _merge(work, both.unionByName(others), aged)
     replaced = plan.replaced(touched)
     work.staging.discard(replaced.staged)

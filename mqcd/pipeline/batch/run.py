@@ -46,7 +46,8 @@ from mqcd.pipeline.tables.queue_age import MOST, queue_age
 from mqcd.pipeline.tables.replies import refusals
 from mqcd.pipeline.tables.times import HOUR_MS
 
-_STEPS = 5 + len(frames.HOURLY)
+_STEPS = ("recipients", "ledger", "queue_age", *frames.HOURLY, "joining small files", "committing")
+"""What `take` calls its `step` with, each once; the last two alone where no event came in."""
 _LITTLE, _LITTLE_OPEN = 300_000, 16 << 20
 """Events of a batch, and octets of open recipients, up to which it is little work."""
 _SMALL = 16 << 20
@@ -71,7 +72,7 @@ def take(
     done = itertools.count()
 
     def step(name: str) -> None:
-        progress(name, next(done), _STEPS)
+        progress(name, next(done), len(_STEPS))
 
     recipients = before = RecipientFiles(committed=store.files("recipients"))
     replaced: list[str] = []
@@ -80,6 +81,7 @@ def take(
         with little_work(spark) if little else nullcontext():
             recipients, replaced = _write_tables(work, arrived, before, step)
     step("joining small files")
+    # The committed files of recipients that the batch leaves out.
     replaced += before.without(recipients).committed
     replaced += _join_small_files(work, recipients, {*arrived.days, *frames.days_of(arrived.hours), NEVER})
     commit = Commit(
@@ -170,6 +172,8 @@ def _write_queue_age(work: Work, arrived: Arrived, recipients: RecipientFiles) -
     before = F.unix_millis("hour") < F.lit(first * HOUR_MS)
     rows = queue_age(_waited(work, recipients, first), first, last, work.now)
     days = frames.days_of(range(first, last + 1))
+    # Later days are there only where an earlier batch has believed clocks that were ahead. Written anew they
+    # have no rows.
     later = {day for day in map(day_of, work.store.files("queue_age")) if day > days[-1]}
     return work.replace("queue_age", rows, before, [*days, *sorted(later)])
 

@@ -180,6 +180,8 @@ def _merge(known: pa.Table, base: Path, aged: date) -> dict[str, Any]:
     rows = folded(known)
     old = pc.and_(rows["open"], pc.less(rows["day"], pa.scalar(aged, pa.date32())))
     young = pc.and_(rows["open"], pc.invert(old))
+    # `batch.recipients._revise` looks for the same ones, in files of open recipients alone: one without
+    # acceptance is always open (`folding`).
     strangers = rows.filter(pc.or_(pc.equal(rows["accepts"], 0), old))
     parts = Parts(base)
     try:
