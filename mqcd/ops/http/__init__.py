@@ -1,4 +1,4 @@
-"""The HTTP server of the ops listener and of the control socket, and the pages of the former.
+"""The HTTP server of the ops listener and of the control socket, and the pages that both have.
 
 Imports ops.metrics, net and core.
 """

@@ -39,15 +39,17 @@ MAX_HEAD = 8192
 MAX_BODY = 65_536
 MAX_CONNECTIONS = 64
 TIME_LIMIT_MS = 5_000
+"""For reading a request's head, its body, for its page (GET) to answer, and for sending that: each anew."""
 SEARCH_LIMIT_MS = 120_000
-"""For reading a request, and again for sending its answer."""
+"""For a page that `searches` to answer."""
 STREAM_LIMIT_MS = 60_000
 """For the peer to read what is streamed to it."""
 _CHUNK = 1 << 16
 
 
 Page = Callable[[Request], Answer | Awaitable[Answer]]
-"""A page that has to wait for something gives an awaitable, which is limited as reading and sending are."""
+"""A page that has to wait for something gives an awaitable. For GET it has TIME_LIMIT_MS, or SEARCH_LIMIT_MS
+where the page `searches`; for POST it has no limit."""
 Result = TypeVar("Result")
 
 
@@ -187,7 +189,8 @@ class HttpServer:
                 try:
                     await self._for_peer(writer.drain())
                 except BaseException:
-                    # What it holds it closes only once it has begun.
+                    # `aclosing` makes the generator close what it holds, but only if that has begun:
+                    # `head_only` begins it and sends nothing.
                     await in_time(
                         self._clock, TIME_LIMIT_MS, self._stream(chunks, writer, None, head_only=True)
                     )
@@ -209,7 +212,7 @@ class HttpServer:
         """Send them until they end, or the peer has gone; what was promised and does not come breaks the
         connection, so that the peer knows."""
         if head_only:
-            # A generator closes what it holds only once it has begun.
+            # So that it has begun: see `_serve`.
             await anext(chunks, b"")
             return
         sent = 0
@@ -280,7 +283,7 @@ class HttpServer:
         return None, {}
 
     def _refused(self, request: Request, reads: bool) -> Answer | None:
-        """Why a request is rejected before the look-up."""
+        """Why a request is rejected before its body is read."""
         if self.hosts is not None and request.host is not None and not self.hosts.admits(request.host):
             text = "this server does not go by that name; ops/hosts names others that it answers under"
             return plain(HTTPStatus.MISDIRECTED_REQUEST, text)
