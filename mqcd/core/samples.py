@@ -107,13 +107,13 @@ class View:
     group: float | None
     """Frames in it."""
     journal: float
-    """Used share of the ring, 0 to 1."""
+    """Used share of the ring, 0 to 1; of the fullest one where there are several shards."""
     lag: float
     """How late the event loop ran, seconds."""
     cpu: float | None
     """Processors used."""
     memory: int
-    """Octets entry."""
+    """Octets resident."""
     clients: int
     connections: int
     disks: Mapping[str, int]
@@ -149,7 +149,7 @@ def view(samples: Sequence[Sample]) -> View:
         areas={area: _area(last, area) for area in AREAS},
         commit_ms=1000 * (_grown(recent, "mqcd_commit_seconds_sum") or 0) / commits if commits else None,
         group=(_grown(recent, "mqcd_commit_group_size_sum") or 0) / syncs if syncs else None,
-        journal=last.value("mqcd_journal_fill_ratio"),
+        journal=max(last.metrics.get("mqcd_journal_fill_ratio", {}).values(), default=0.0),
         lag=last.value("mqcd_loop_lag_seconds"),
         cpu=_rate(recent, "process_cpu_seconds_total"),
         memory=last.count("process_resident_memory_bytes"),

@@ -40,6 +40,13 @@ def accepted(counts: Mapping[float, float]) -> list[Sample]:
     return [sample(second, mqcd_recipients_accepted_total=count) for second, count in counts.items()]
 
 
+def test_the_journal_is_as_full_as_that_of_the_fullest_shard() -> None:
+    pages = [(" 0.25", 0.25), ('{shard="0"} 0.5\nmqcd_journal_fill_ratio{shard="1"} 0.125', 0.5)]
+    for page, fill in pages:
+        shown = view([Sample(taken=1, at=1000, metrics=parse(f"mqcd_journal_fill_ratio{page}\n"))])
+        assert shown.journal == fill
+
+
 def test_one_sample_has_no_rates() -> None:
     shown = view(accepted({1: 100}))
     assert set(shown.rates.values()) == {None}
