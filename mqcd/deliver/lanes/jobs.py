@@ -318,9 +318,8 @@ class JobQueue:
         self.waiting += recipients
         if job.few:
             self.few += recipients
-        if job.limit or self.limits:
-            for limit in self.limits_of(job):
-                limit.held += recipients
+        for limit in self.limits_of(job):
+            limit.held += recipients
 
     def _put_first(self, job: Job) -> None:
         """A job that was taken, before the others of its priority."""

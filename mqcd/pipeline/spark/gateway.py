@@ -3,7 +3,7 @@
 Java warns of a module that Spark itself asks for, and nothing can be set against that: its standard error
 comes through a pipe, which leaves this line out. Under spark-submit, where Java runs already, logging is made
 that of `log4j2.properties`, unless another is set. Java ends by private attributes of pyspark, which has no
-others for it.
+others for it; `requirements` says of which versions these are, and tests/pipeline uses them in each run.
 
 Raises WorkFailed for what Spark throws.
 """

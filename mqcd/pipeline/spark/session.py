@@ -148,6 +148,14 @@ def running(
     `classes`: where Java's classes are kept, to start with. `keep`: where nothing is kept yet, have it keep
     them, which takes some seconds at the end: before that `keeping` is called. Also raises WorkFailed, for
     what Spark throws in the block.
+
+    | in this order | because |
+    |---|---|
+    | `_java`, `archive_of`: are classes kept for the Java to come? | its options can be chosen no later |
+    | `starting_from` gives options, which go into `settings` | `_start` passes all `settings` to Java |
+    | `session` starts Java, unless this process has one | a Java that runs keeps its own options |
+    | the block; the session is stopped | Java keeps its classes when it ends, with nothing under way |
+    | `starting_from` ends Java, if it keeps classes | the archive is put in place behind it |
     """
     check_packages()
     from pyspark.sql import SparkSession
@@ -192,8 +200,12 @@ def little_work(spark: SparkSession) -> Iterator[None]:
 
 
 def _java(master: str | None, settings: Mapping[str, str]) -> str | None:
-    """How the Java that starts now is started, all that its archive depends on; None where that is not known
-    here, as the caller or the environment decides it."""
+    """How the Java that starts now is started, as a part of the key of its archive; None where that is not
+    known here, as the caller or the environment decides it.
+
+    A mistake costs speed alone. What else may change Java's start (other settings, JDK_JAVA_OPTIONS) is not
+    looked for: Java itself compares an archive with its own start, and does without one that does not fit.
+    """
     chosen = master or {_MASTER, _OPTIONS, _CLASS_PATH} & settings.keys()
     if chosen or _SUBMITTED in os.environ or not gateway.is_the_packages():
         return None

@@ -45,7 +45,7 @@ from mqcd.submit.session.dialogue import Dialogue
 from mqcd.submit.session.intake import Intake, take_message
 from mqcd.submit.session.link_states import OVER, Link
 from mqcd.submit.session.stream import Abandoned, Chunked, Dotted, Source
-from mqcd.submit.session.wire import BadLine, Wire
+from mqcd.submit.session.wire import MAX_LINE, BadLine, Wire
 from mqcd.submit.session.work import Work
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ async def _next_line(session: Served) -> bytes:
     wire = session.wire
     session.deadlines.spend(_COMMAND_MS)
     wire.check()
-    while session.link is Link.UNREAD or (line := wire.next_line()) is None:
+    while session.link is Link.UNREAD or (line := wire.next_line(MAX_LINE)) is None:
         session.write()
         await wire.wait()
         wire.check()

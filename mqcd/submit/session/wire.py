@@ -22,6 +22,8 @@ from mqcd.submit.session.deadlines import Deadlines
 
 HIGH_WATER = 64 * 1024
 MAX_LINE = 2048
+"""Octets of a command line, its end included. Below HIGH_WATER, at which reading pauses: the end of a longer
+line would never come."""
 """Octets of a command line with its CRLF. RFC 5321, 4.5.3.1.4 has 512, and each extension adds to it:
 DSN alone 500 for ORCPT (RFC 3461, 4.2)."""
 
@@ -104,7 +106,7 @@ class Wire:
         self.error = self.error or error
         self.wake()
 
-    def next_line(self, most: int = MAX_LINE) -> bytes | None:
+    def next_line(self, most: int) -> bytes | None:
         """The next line of at most `most` octets, None when it has not come whole. Raises BadLine."""
         end = self._current.find(b"\n", self._position)
         if end < 0 and self._chunks:

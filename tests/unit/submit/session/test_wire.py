@@ -47,7 +47,7 @@ async def test_lines_come_whole_however_they_are_cut() -> None:
     got = []
     for octet in b"NOOP\r\nQUIT\r\nx":
         wire.feed_data(bytes([octet]))
-        while (line := wire.next_line()) is not None:
+        while (line := wire.next_line(MAX_LINE)) is not None:
             got.append(line)
     assert got == [b"NOOP", b"QUIT"]
     assert wire.held == 1
@@ -63,7 +63,7 @@ async def test_a_line_that_is_too_long_is_passed_over(step: int) -> None:
         assert wire.held <= MAX_LINE + step
         while True:
             try:
-                line = wire.next_line()
+                line = wire.next_line(MAX_LINE)
             except BadLine as error:
                 got.append(str(error))
                 continue
@@ -79,7 +79,7 @@ async def test_the_longest_line(length: int) -> None:
     wire = Bench().wire
     line = b"x" * (length - 2)
     wire.feed_data(line + b"\r\n")
-    assert wire.next_line() == line
+    assert wire.next_line(MAX_LINE) == line
 
 
 async def test_a_line_without_cr_is_bad_and_gone() -> None:
@@ -87,8 +87,8 @@ async def test_a_line_without_cr_is_bad_and_gone() -> None:
     wire.feed_data(b"NOOP\n\nQUIT\r\n")
     for _ in range(2):
         with pytest.raises(BadLine, match="CRLF"):
-            wire.next_line()
-    assert wire.next_line() == b"QUIT"
+            wire.next_line(MAX_LINE)
+    assert wire.next_line(MAX_LINE) == b"QUIT"
 
 
 async def test_back_pressure() -> None:
@@ -112,13 +112,13 @@ async def test_take_waits_and_what_is_given_back_is_read_again() -> None:
     assert await taker == b"abNOOP\r\n"
     wire.unread(b"NOOP\r\n")
     wire.feed_data(b"QUIT\r\n")
-    assert (wire.next_line(), wire.next_line(), wire.held) == (b"NOOP", b"QUIT", 0)
+    assert (wire.next_line(MAX_LINE), wire.next_line(MAX_LINE), wire.held) == (b"NOOP", b"QUIT", 0)
 
 
 async def test_what_was_read_as_lines_is_not_taken_again() -> None:
     wire = Bench().wire
     wire.feed_data(b"DATA\r\nrest")
-    assert wire.next_line() == b"DATA"
+    assert wire.next_line(MAX_LINE) == b"DATA"
     assert await wire.take() == b"rest"
 
 
@@ -150,11 +150,11 @@ async def test_the_client_owes_a_whole_line_from_its_first_octet_on() -> None:
     bench.deadlines.owe()
     bench.clock.advance(5)
     bench.wire.feed_data(b"NO")
-    assert bench.wire.next_line() is None
+    assert bench.wire.next_line(MAX_LINE) is None
     bench.deadlines.owe()
     assert bench.deadlines.owing_since == 5
     bench.wire.feed_data(b"OP\r\n")
-    assert bench.wire.next_line() == b"NOOP"
+    assert bench.wire.next_line(MAX_LINE) == b"NOOP"
     assert bench.deadlines.owing_since == 0
 
 
@@ -191,7 +191,7 @@ async def test_time_is_counted_once_however_a_command_is_cut() -> None:
         wire.feed_data(bytes([octet]))
         await waiting
         assert not bench.is_slow()
-        assert wire.next_line() == (b"BDAT 100000000" if octet == 10 else None)
+        assert wire.next_line(MAX_LINE) == (b"BDAT 100000000" if octet == 10 else None)
     deadlines.owe()
     clock.advance(MESSAGE_MS - 16 * 5_000 - 1)
     assert not bench.is_slow()
