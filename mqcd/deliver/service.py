@@ -1,7 +1,7 @@
 """Delivery as a service: claims due recipients, routes them, and lets workers try them.
 
 `Deliverer` makes the parts, starts and stops them, and passes on what the server asks of them; it decides
-nothing itself. What runs:
+only what is placed anew. What runs:
 
 | task | of | from | to |
 |---|---|---|---|
@@ -189,8 +189,8 @@ class Deliverer:
         """Apply new settings, schedule, names, and advice on how to treat destinations from the next decision
         on, also to what waits for its turn; DNS servers stay as they are.
 
-        Where all are as before nothing is placed anew. The rules come behind the routes: their conditions
-        name the new zones, and what waits is placed anew.
+        Where all are as before (by `==`) nothing is placed anew. The rules come behind the routes: their
+        conditions name the new zones, and what waits is placed anew.
         """
         terms = self._terms
         before = terms.settings, terms.schedule, terms.own_names, terms.shapings

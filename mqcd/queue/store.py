@@ -109,6 +109,7 @@ class ClusterStore:
             raise StoreUnavailable(READ_ONLY)
         try:
             roots = settings.rootpath, settings.spool.rootpath
+            # The same once more where a reserve file gave room for it.
             await or_with_reserve(self._disk, *roots, self._recover, self._recover)
         except OSError as error:
             raise StoreUnavailable(f"the queue cannot be opened: {describe(error)}") from error
@@ -198,7 +199,7 @@ class ClusterStore:
 
         | step | before the next, because |
         |---|---|
-        | the reading of a start and what finishes end, chores are cancelled | nothing begins another write |
+        | chores are cancelled; `recovery`, then `finishing`, have ended | nothing begins another write |
         | journal, MANIFEST, removals, threads | what a thread uses must not be closed |
         | scans and the helper end | the helper holds the lock, too |
         | files, then the lock | the next owner must find none of ours written |
@@ -245,7 +246,7 @@ class ClusterStore:
             await self._workers.end(shard.executor)
 
     def reserve(self, several: bool) -> int:
-        """A SPID; see the port."""
+        """A SPID; see the port. It says itself whether there are several recipients (`spid.is_several`)."""
         shard = self._live.shard
         spid = shard.spids.next(shard.time.believed(), several)
         shard.entries.reserved.add(spid)

@@ -59,7 +59,16 @@ NOT_SUSPENDED = Suspension()
 
 @value(kw_only=False)
 class Share:
-    """How many recipients a lane may hold that is new or makes no progress."""
+    """How many recipients a lane may hold that is new or makes no progress, and the rest of its domains.
+
+    | | share | rest |
+    |---|---|---|
+    | `rest_begun` | stays | begins |
+    | `resting` | stays | goes on; where it has ended, the next one begins, twice as long |
+    | `lifted`; `eased` | ends; may end | goes on |
+
+    It ends by itself, at `until`, or with NO_SHARE.
+    """
 
     most: int = 0
     """0 = no limit."""

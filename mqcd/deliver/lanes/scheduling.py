@@ -9,7 +9,7 @@
 | | one lane | its window, 1 to 20 | a server gets what it takes | `window` |
 | 2500 recipients | a lane; a new one | all; 625 | one that stands still leaves room | `entering` |
 | | a lane that stands still | 1250 / lanes with mail | the same, once they are full | `reliefs` |
-| 312 more | tenants that hold little | 8 times what is left | one is left for the next | `tenants` |
+| 312 more | tenants with little mail here | each 8 times what is free | the next finds some | `tenants` |
 | tokens of a rate | what it counts | in order of arrival | other mail goes on | `throttling` |
 
 with `maxconnections` 100, `maxserverconnections` 20, `queuecache` 2500. Recipients of one message travel

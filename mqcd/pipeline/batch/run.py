@@ -1,8 +1,9 @@
 """Event files that are in no table yet go into all tables, at once or not at all.
 
-`run` is the whole of it, for programs and notebooks. The command `pipeline run` takes the store's lock
-itself and calls `take_new`; the ledger, too, which works on under the same lock. The stream gives each of its
+`run` is the whole of it, for programs and notebooks. The command `pipeline run` takes the store's lock itself
+and calls `take_new`; `pipeline ledger`, too, which works on under the same lock. The stream gives each of its
 batches to `take`.
+
 What a batch (`take`) does, step by step, below the lock of `Store.writing`:
 
     arrive                     event files are read into staging              `arrival`

@@ -195,7 +195,7 @@ class Checkpointer:
         | a reserve file | the journal | tried again |
         |---|---|---|
         | gives room | can be written | at once |
-        | gives room | failed last, is not failing | when a group is written; it is being tried |
+        | gives room | has failed once (`wal.trouble`) | when a group is written, which is tried at once |
         | gives room | is failing | the same, or after `_RETRY_MS`: it may wait for what this would free |
         | gives none | | after `_RETRY_MS`; accepts that wait for room are refused meanwhile |
         """
@@ -273,7 +273,7 @@ class Retainer:
         self._next = shard.clock.monotonic()
         self._exported = 0
         self._limits = shard.options.retention
-        """What was gone by last."""
+        """Those of the last look."""
 
     def exported(self, octets: int) -> None:
         """A segment of so many octets has been exported; its event file is hardly larger."""

@@ -19,8 +19,9 @@ removed as waste. While it is in doubt whether the edit is durable, all stay fro
 is durable is not undone: an entry that is thawed would be in a cluster, too. Nor is it tried again: whatever
 is raised behind `_commit` is an internal error. What C5 cannot remove is logged.
 
-Only a close cancels an evacuation. It is undone then in memory, though the edit may be durable: a closed
-store claims nothing, and the next start goes by the MANIFEST.
+Only a close cancels an evacuation. Up to the return of `_commit` it is then undone in memory, though the edit
+may be durable; in C5 it just ends. Both are harmless: a closed store claims nothing, and the next start goes
+by the MANIFEST.
 
 | | the entries of the segment | so that |
 |---|---|---|

@@ -40,7 +40,8 @@ class Freezing:
         return frozen
 
     async def thaw(self) -> None:
-        """All that rests in the segment waits again, in its order."""
+        """All that rests in the segment waits again, in its order; what came back to rest since is frozen
+        first."""
         shard = self._shard
         # Also what was given back since: else it would stand in the queues twice.
         await self._freeze_resting()

@@ -16,7 +16,11 @@ MOST_SILOS = 256
 
 @value
 class ClusterState:
-    """What the MANIFEST knows of one cluster."""
+    """What the MANIFEST knows of one cluster; REPLACE frames of the journal say it, too.
+
+    A further field needs a default, for lines without it are read; it is an int, unless `manifest.log._edit`
+    exempts it by name.
+    """
 
     name: str
     """Path below the queue root, such as `deferred/T1795187940/M12-0.mqc`."""

@@ -126,7 +126,7 @@ class Waiting:
 
     def leave(self, entry: JournalEntry, latest: int) -> None:
         """A waiting entry is about to be moved to a cluster: one that was passed over gets a due time of its
-        own, at most `latest`."""
+        own, at most `latest`. Nothing is taken out here: `drop` does that."""
         if entry.state is State.PASSED_OVER:
             entry.due = min(self._passed_over.next_cluster_due(entry), latest)
 
@@ -170,7 +170,8 @@ class Waiting:
         return {*self._fresh.tenants, *self._urgent.tenants}
 
     def urgent_share(self, room: int) -> int:
-        """Of `room` places the part that urgent mail may take before older mail: seven in eight."""
+        """Of `room` places the part that urgent mail may take before older mail: seven in eight. Each call is
+        for another room: what it keeps in parts of a place is added up."""
         kept, self._eighths = divmod(self._eighths + room, KEPT_FROM_URGENT)
         return room - kept
 
@@ -183,7 +184,7 @@ class Waiting:
         """
         bucket = self._passed_over.returning(now, skip, received_by)
         if bucket is not None:
-            # `next_due` counts as due what is at the time that `ready` was given.
+            # `next_due` judges by the time of the last `ready`.
             self._mail.ready(now)
             due = self._mail.next_due()
             if due is None or due >= bucket.pace.until:

@@ -67,7 +67,8 @@ class Unreadable:
 
     It is true of a selection once an iteration over it has ended: a line counts when its part is read, what a
     cluster lacks when it has been read to its end. An iteration that stops early counts what it has met;
-    lines that are read again count again. `stats` counts nothing here: it reads no lines of clusters.
+    lines that are read again count again. `stats` counts lines of the journal alone: it reads none of
+    clusters.
     """
 
     damaged_lines: int = 0

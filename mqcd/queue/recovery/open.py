@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _EPOCH_LEAP = 1 << 32
+"""The most by which a start raises the epoch of segments, which is a number; `spid.EPOCH_MS` is a time."""
 ENTRY_OCTETS = 768
 """Octets of memory that an entry takes at rest, for dividing the budget; a test measures it."""
 
@@ -90,7 +91,8 @@ async def recover(
     manifests: list[Manifest] = []
     try:
         image = await in_thread(executor, _read_disk, options, disk, clock, opened, manifests)
-        # Not before the MANIFEST is durable, either.
+        # Behind `write_anew` in `_read_disk`: an edit that was only found written may be gone after a power
+        # cut, and the events of an import must not be there without it.
         await in_thread(executor, name_events, disk, options, image.manifest.state)
         shard = _assemble(options, disk, clock, observer, workers, image, executor, lock_fd)
     except BaseException:

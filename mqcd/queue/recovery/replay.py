@@ -166,6 +166,7 @@ def _pack(outcomes: Sequence[_Outcome]) -> bytes:
 async def _append(shard: Shard, outcomes: Sequence[_Outcome], body: bytes, at: int) -> None:
     def placed(segment: Segment, ordinal: int, body_at: int, _sequence: int) -> None:
         for entry, before, following, frame_entry in outcomes:
+            # The entries of UNKNOWN have no notes.
             shard.entries.move(entry, segment, ordinal, body_at + ENTRY_HEAD, len(frame_entry.line))
             shard.entries.rest(entry, following)
             shard.observer.outcome_unknown(at, before)

@@ -16,8 +16,9 @@ A claim returns what it has found when it ends. What becomes of an entry meanwhi
 | nothing more is due | no: `next_due` says when |
 | it has passed over `PASSED_AT_ONCE` recipients (`passing`) | yes |
 | it may expire mail, and leaves some to ask about (`MailSearch`) | yes |
-| nothing may be claimed, see `Shard.may_claim` | no: `ClusterStore._replay` does at a start; in a full ring |
-| | `Evacuator._free`; of a journal that failed `Journal.on_mended` |
+| nothing may be claimed (`Shard.may_claim`): at a start | no: `ClusterStore._replay` does |
+| in a full ring | no: `Evacuator._free` does |
+| as the journal cannot be written | no: `Journal.on_mended` does |
 | it is cancelled, or fails | yes: what it had waits again |
 """
 
@@ -120,7 +121,8 @@ class Claims:
         self._shard.notify()
 
     def next_due(self) -> int | None:
-        """When the first unclaimed mail is due, ms; 0 for new mail."""
+        """When the first unclaimed mail is due, ms; 0 for new mail. Bounces and removals are claimed by tasks
+        with times of their own."""
         if not self._shard.ready:
             return None
         offers = self._shard.cluster_index.offers

@@ -3,11 +3,11 @@
 Each is one frame of the journal. What is too large for one becomes several, each of which holds or not on its
 own; new messages are whole in the first.
 
-Before the frame is appended, an entry is marked: `begun` by `begin`, until that frame is refused; SETTLING by
-`settle` and `park`. No other part may change a SETTLING entry, and its old record location stays live. All
-else in memory changes in `placed`, which the journal calls when the frame is durable, in the order of the
-frames. Verdicts and parks wait where the journal cannot be written, so their frames fail only when it has
-ended: their entries stay SETTLING then, as nothing claims any more.
+Before the frame is appended, an entry is marked: `begun` by `begin`, taken back if that frame is refused,
+else until it rests; SETTLING by `settle` and `park`. No other part may change a SETTLING entry, and its old
+record location stays live. All else in memory changes in `placed`, which the journal calls when the frame is
+durable, in the order of the frames. Verdicts and parks wait where the journal cannot be written, so their
+frames fail only when it has ended: their entries stay SETTLING then, as nothing claims any more.
 
 Where a record is in its frame follows from the layout (`format.frame`), and `placed` counts it in the same
 order: a SETTLE or PARK has entries one behind the other, each of ENTRY_HEAD octets, its record, its note. A
@@ -94,7 +94,8 @@ class Writer:
         return entry
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
-        """Write a BEGUN frame."""
+        """Write a BEGUN frame. The caller settles or parks none of these before it is durable, so none is
+        looked at again behind a carry."""
         claimed = [(self.claimed(recipient), recipient) for recipient in recipients]
 
         def write() -> Awaitable[None]:
@@ -166,6 +167,7 @@ class Writer:
             raise Refused(Reply(code=452, status="4.3.4", text="Too large to be accepted with verdicts"))
 
         if self.carries.under_way is None:
+            # As `when_carried` does, without a function made for it: the way of nearly every verdict.
             return self._settle(moves, messages)
         return self.carries.when_carried(lambda: self._settle(moves, messages))
 

@@ -49,7 +49,8 @@ class Located(Protocol):
         """A record location is given up; returns whether there was one."""
 
     def begin(self, ordinal: int) -> bool:
-        """An attempt begins for the record located here; returns whether there is, or was, one."""
+        """An attempt begins for the record located here; returns whether there is one. No frame begins one at
+        a location that has been given up."""
 
 
 Kept = TypeVar("Kept", bound=Located)
@@ -104,6 +105,7 @@ class Fold(ABC, Generic[Kept]):
         self.damage += scan(disk, segment, self._apply, last=last)
 
     def _apply(self, segment: Segment, frame: Frame) -> None:
+        """Take one frame in. Raises DecodeError: what came before the error in the frame stays taken in."""
         header = frame.header
         kind, ordinal, offset = header.kind, header.ordinal, 0
         if kind is Kind.ACCEPT or kind is Kind.REPORT:

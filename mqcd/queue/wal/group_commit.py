@@ -5,7 +5,7 @@ disk. There are no timers: a group is what gathered while the last group was syn
 loop brings no more. `trouble` says what follows when a group cannot be written, `pending` which frames are
 refused and which wait, `sealing` when a segment begins and is sealed.
 
-`Journal._on` alone changes the state of writing, by `TABLE`; `broken` and `quiet` are read off it. How often
+`Journal._on` alone changes the state of writing, by `TABLE`; `broken` is read off it. How often
 writing has failed and why (`trouble`), and whether the segment is to be sealed (`sealing`), are facts beside
 it, in any state.
 
@@ -392,6 +392,7 @@ class Journal:
         """The group could not be written: `trouble` refuses or keeps its frames. If the journal goes on, some
         frame waits then, at least a note, and the state is DUE: a new segment is tried."""
         ended = self._state in ENDED
+        # An empty one stays the current one here: `trouble` removes it.
         self._sealing.leave()
         try:
             self.trouble.failed(group, error, ended=ended)

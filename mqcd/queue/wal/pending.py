@@ -13,8 +13,8 @@ Requests fail and may be retried; records of events that have happened wait unti
 `trouble` has what follows on failures.
 
 A group ends before the first frame that its segment does not hold. A segment holds `capacity` octets, and
-`max_entries` unfinished recipients; an empty one takes any single frame, whatever its entries. Nothing of the
-segment changes: it follows when the group is durable.
+`max_entries` unfinished recipients (of a group each entry of a frame counts as one); an empty one takes any
+single frame, whatever its entries. Nothing of the segment changes: it follows when the group is durable.
 """
 
 from __future__ import annotations

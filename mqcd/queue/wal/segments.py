@@ -18,10 +18,11 @@ What changes an entry, on the event loop but for what a start makes:
 | `segment`, `ordinal`, `offset`, `length` | `Segment.place`, which `Entries` and a start call |
 | `area`; `domain` | `Entries.rest`; `Writer`, when a batch has changed the record |
 | `begun` | `Writer.begin`, before its frame is durable; `Entries.rest`; its maker, if it has begun |
-| `due` | `Entries.rest`; of a claimed one its search (`requests.search`, `mail`, `passing`); |
+| `due` | `Entries.rest`; of one that a search has popped, it (`requests.search`, `mail`, `passing`); |
 | | of a waiting one `Waiting` and its parts, at a start `recovery.replay` |
 | `recipient`, `raw` | `Shard.recipient` keeps them; accept and load, where they have them; |
-| | they go when it rests, or is passed over; not when a claim gives it up (`Entries.release`) |
+| | they go when it rests, and when it waits after a search that has read it (`requests.passing`, `mail`); |
+| | not when a claim gives it up (`Entries.release`) |
 
 What changes the rest: the event loop; of `filled`, and of `fd` with the first group, the thread of the
 committer; at a start a thread, before anything else has the ring (`recovery.open`, `wal.chain`, `wal.scan`),
@@ -40,6 +41,7 @@ to others. It sets their `end`, `next_ordinal`, `entries`, `borrowers` and `tota
 | `failed`; `kept`, `sealed_at` | `Trouble`; `Sealing`, at a start `recovery.open` |
 | `must_reach`, `must_hold` | `wal.chain` at a start |
 | `spooled`; `totals` | the evacuation; the export, at a start `recovery.replay` |
+| `Ring.next_number` | `Ring.add` |
 | `Ring.segments` | `Ring.add`; `Trouble` removes one that holds nothing, the evacuation what it emptied |
 | `Ring.current`, `fresh` | `Sealing`; `Trouble` leaves the current one |
 | `Ring.first_live` | `Shard.evacuated` |

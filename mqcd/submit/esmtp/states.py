@@ -51,7 +51,7 @@ class State(_Quick):
 
 
 class Event(_Quick):
-    """What may change a state: a command that is taken, or one of those behind QUIT."""
+    """What may change a state: a command that is taken; from DROP on, what follows from commands."""
 
     HELLO = auto()
     MAIL = auto()

@@ -298,6 +298,7 @@ class Dialogue(Conversation):
         then = TABLE[self.state].get(Event.CHUNK)
         if isinstance(then, Reply):
             return self._out_of_order(then)
+        # Where the table has nothing, `begun` or `_move` raises.
         transaction = self.begun
         if not transaction.recipients:
             return self.refuse(Reason.SEQUENCE, replies.NO_RECIPIENT)

@@ -313,6 +313,7 @@ class Session(asyncio.Protocol):
         # These two may call `pause_writing`: the row FULL of `link_states` keeps ENDED.
         self.write()
         self.transport.close()
+        # Anew: the time for the client to close, whatever it owed before (`deadlines`).
         self.deadlines.owes_nothing()
         self.deadlines.owe()
 
