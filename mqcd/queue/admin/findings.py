@@ -35,7 +35,7 @@ class Kind(StrEnum):
     COUNT = "count"
     """A cluster holds another number of records than the MANIFEST says."""
     HOME = "home"
-    """A recipient is recorded twice."""
+    """A recipient is recorded twice: it has two record locations, its homes."""
     CONTENT = "content"
     """The content of an unfinished recipient is missing or has another length."""
     EVENTS = "events"
@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
 
 _UNREAD = frozenset((Kind.JOURNAL, Kind.FRAME, Kind.CLUSTER, Kind.LINE, Kind.COUNT))
-"""Problems that hide records of unknown messages."""
+"""Problems that hide records of unknown messages. Without a MANIFEST no orphans are looked for at all."""
 
 
 @value(kw_only=False)

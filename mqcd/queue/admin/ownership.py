@@ -39,7 +39,8 @@ class Owned:
     clock: Clock
     manifest: Manifest
     number: int
-    """The number of the segment that never was; no edit may leave it unused twice."""
+    """The number of the segment that never was. The files that a change makes are named after it: so it must
+    not give two of one kind the same name. `commit` records it, and the next `owned` has a higher one."""
 
     @property
     def queue_root(self) -> Path:
@@ -88,7 +89,8 @@ class Owned:
         return states
 
     def commit(self, edit: Edit) -> None:
-        """Make a change by its edit, which uses the number up. Raises OSError."""
+        """Make a change by its edit, which says that the segment `number` has been exported and evacuated. A
+        change may have several edits with one number, as a repair has. Raises OSError."""
         self.manifest.commit(replace(edit, first_live=self.number + 1, exported=self.number))
 
     def remove_clusters(self, clusters: Iterable[ClusterState]) -> None:
@@ -97,6 +99,7 @@ class Owned:
         for each in clusters:
             path = self.queue_root / each.name
             self.disk.unlink(path)
+            # The directory of a due time (`clusters.file._name`).
             if path.parent.name.startswith("T"):
                 self.disk.rmdir(path.parent)
 

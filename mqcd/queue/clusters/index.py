@@ -51,7 +51,8 @@ class ClusterIndex:
 
     def add(self, state: ClusterState) -> None:
         """A cluster is as the MANIFEST says; or has another due time than before, and else the same state."""
-        # A thread may have read it before due times were brought forward.
+        # A thread may have read it before due times were brought forward. Where none was, the default leaves
+        # the due time as it is.
         if state.due > (latest := self._latest.get(state.name, state.due)):
             state = replace(state, due=latest)
         self.clusters[state.name] = state
@@ -110,6 +111,7 @@ class ClusterIndex:
     def to_read(self, name: str) -> tuple[ClusterState, int]:
         """What `Reader.read` has to know of a cluster at this moment."""
         state = self.clusters[name]
+        # No line says a later time than `due_last`: as a default it brings nothing forward.
         return state, self._latest.get(name, state.due_last)
 
     def left(self) -> list[tuple[str, int, int]]:

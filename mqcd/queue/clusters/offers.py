@@ -207,7 +207,7 @@ class _DueClusters:
 
 
 class _ByDue(DueByTenant[_DueClusters]):
-    """Clusters by due time, tenants in turn."""
+    """Clusters by due time, tenants in turn: `core.queueing.turns.DueByTenant` chooses the row."""
 
     __slots__ = ()
 
@@ -215,7 +215,8 @@ class _ByDue(DueByTenant[_DueClusters]):
         self.row(_tenant(state), state.due).push(state)
 
     def withdraw(self, state: ClusterState) -> None:
-        # One that holds nothing is passed over.
+        # One that holds nothing is passed over when it comes first (`next_due`). Others are withdrawn as they
+        # are reserved or set aside, which is seldom: so all rows may be looked at for them.
         if state.left:
             for row in self.rows:
                 row.withdraw(state.name)

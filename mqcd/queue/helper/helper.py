@@ -202,7 +202,13 @@ async def _ended(*futures: asyncio.Future[Any]) -> None:
 
 
 class _Reporting(Disk):
-    """The real disk; a call on it is a sign that the task goes on, sent when one is due."""
+    """The real disk; a call on it is a sign that the task goes on, sent when one is due.
+
+    Overridden is what a loop over many records or files calls: to open, read, write, name, remove or look at
+    one. `create`, `write_temp`, `zero_fill` and `read_file` are made of these calls. The others are not
+    overridden: `close`, `mkdir` and `rmdir` come beside one of these, and a sync or `reserve` may be one long
+    call, within which no sign can be given (see `PATIENCE_SECONDS`).
+    """
 
     def __init__(self, sign: Callable[[], None]) -> None:
         self._sign = sign

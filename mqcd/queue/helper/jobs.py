@@ -110,7 +110,7 @@ Result = Exported | Evacuated | Written | list[Orphan] | Leftovers | Retained | 
 
 
 def run(disk: Disk, task: Task) -> Result:
-    """Do a task. Raises OSError."""
+    """Do a task. Raises OSError and MqcdError, which the shard's process gets as they are."""
     match task:
         case Export():
             segment = Segment(task.header, task.path)
@@ -166,6 +166,7 @@ def _drop(disk: Disk, temps: Sequence[Path]) -> None:
 def _spool_contents(disk: Disk, fd: int, task: Evacuate, temps: list[Path], watch: int) -> None:
     placements = []
     silos = set()
+    # Three numbers for each content.
     few = len(task.contents) <= 3 * _FEW
     for spid, offset, length in _triples(task.contents):
         temp = task.silos.path(spid).with_suffix(TEMP_SUFFIX)
@@ -273,6 +274,7 @@ def _line(raw: bytes, due: int) -> tuple[Area, cluster.Line]:
     if glance.due != due:
         # It was passed over, brought forward, or put off: perhaps because it cannot be decoded.
         recipient = record.decode(raw)
+        # `parked` leaves a bounce as it is, and would take held mail out of its area.
         if glance.area not in (Area.BOUNCES, Area.HELD):
             raw = record.encode(parked(recipient, due))
             glance = record.Glance(raw)

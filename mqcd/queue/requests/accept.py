@@ -122,12 +122,15 @@ class Acceptance:
         recipients = self._recipients(staged)
         append = _Append(self, staged, recipients, self._reserve(recipients), turn)
         if turn is not None:
+            # `Turn.hold`, without the call: each message with a key comes here.
             turn.holders += 1
         try:
             written = append.write()
         except BaseException:
             append.failed()
             raise
+        # Not shielded: a cancellation cancels the future alone, which nothing else awaits. The journal keeps
+        # the frame, and calls `placed` or `failed` all the same (`Journal.append`).
         await written
         return recipients
 

@@ -49,6 +49,7 @@ class Carries:
             entry.on(Event.CARRY)
 
         def landed() -> None:
+            # Also what is called when the frame fails: nothing has moved then, and states follow alike.
             for entry, _ in carried:
                 if entry.state in UNDER_CARRY:
                     shard.entries.carried(entry)
@@ -66,6 +67,7 @@ class Carries:
         durable = shard.journal.append(Kind.CARRY, [body], len(carried), shard.clock.now(), placed, landed)
         self.under_way = durable
         try:
+            # Shielded: requests wait for this future, too (`when_carried`).
             await asyncio.shield(durable)
         finally:
             self.under_way = None

@@ -64,11 +64,11 @@ class Passing:
         """How many more it may pass over, or load without claiming them."""
 
     def keep_half(self) -> None:
-        """Hold back half of what a whole claim may pass over, for the side that comes second."""
+        """Hold back half of what a whole claim may pass over, for the rows that follow (`mail.ROWS`)."""
         self.left -= PASSED_AT_ONCE // 2
 
     def return_half(self) -> None:
-        """Make it available."""
+        """Make the half available that `keep_half` has held back."""
         self.left += PASSED_AT_ONCE // 2
 
     def suspended_until(self, entry: JournalEntry) -> int:

@@ -89,8 +89,17 @@ class Progress:
     """What lasts over both searches of a request. Pure.
 
     Invariant of search 1, unless `left` is 0: each selected record has been picked, is in `in_flight`, or can
-    still be met: in a cluster that is not in `_met`, in a segment that this search has before it, or in
-    one that the next search begins with, as all are where something is `unread`.
+    still be met, by a row of this table or in a segment that this search has before it.
+
+    | field | a record can still be met | who changes the field |
+    |---|---|---|
+    | `_met` | in a cluster that it does not name | `meet` and `replaced` add |
+    | `_newest` | by search 2, in a segment of this number or a higher one | `begin` sets it |
+    | `unread` | by search 2, in the segment of any entry in it | `begin` empties it |
+    | | | `Picking._matches` takes one out that it reads, and adds it if that fails |
+    | | | `Picking._pick` adds what `Claims.entries` cannot hand out |
+    | `in_flight` | | `name` adds |
+    | `left` | | `Picking._pick` and `replaced` take off what they have picked |
     """
 
     __slots__ = ("_met", "_newest", "in_flight", "left", "unread")
@@ -214,6 +223,7 @@ class Picking:
                 while selected and progress.left:
                     part = selected[-AT_ONCE:]
                     del selected[-AT_ONCE:]
+                    # No await from here until `Claims.entries` has claimed: what is frozen then is so now.
                     if segment not in evacuating and any(each.state is State.FROZEN for each in part):
                         evacuating.append(segment)
                     begun = self._shard.clock.monotonic()

@@ -121,6 +121,8 @@ class Replacing:
             latest=shard.latest_due(),
             # The other part is for the frame's head.
             room=shard.journal.largest_frame // 2,
+            # No name is used twice: a new cluster keeps the old one's segment (`file.segment_of`), and
+            # its number is above any that an evacuation gives, begins with the epoch, and counts up in a run.
             first=shard.manifest.state.epoch * _RUN + shard.cluster_index.numbered,
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,
@@ -180,6 +182,8 @@ class Replacing:
             shard.entries.accounts.take(old.area, old.left, old.octets)
             for state in made:
                 shard.entries.accounts.add_cluster(state)
+            # `sequence` is the first entry's; this is the one behind the last entry's, as `wal.fold` has it.
+            # With one less the next start would make clusters again that an edit has ended.
             up_to = sequence + len(before)
             shard.cluster_index.replaced(old.name, divided.changed, divided.rest, up_to)
             for recipient in before:

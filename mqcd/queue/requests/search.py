@@ -109,7 +109,8 @@ class Search:
             if until and not expiry.may_meet(entry):
                 passing.over(entry, until)
                 continue
-            # Before it is read: nothing else may take it meanwhile.
+            # Before it is read: nothing else may take it meanwhile. Nothing is added to `found` meanwhile, as
+            # that is this search's own: so `found.pop()` removes this entry.
             self.claim(entry)
             recipient = entry.recipient or await self.read(entry)
             if isinstance(recipient, int):

@@ -69,7 +69,8 @@ class Staging:
         self._limit = min(journal.inline_max, journal.most_inline)
         self._frame = shard.journal.largest_frame
         self._few = (self._frame - self._limit) // MAX_LINE - 1
-        """Recipients whose records, and what is theirs together, have room beside any such content."""
+        """Recipients whose records, and what is theirs together, have room beside any such content: a line of
+        `MAX_LINE` for each, and one more for memo and key. Of more recipients `most_octets` is computed."""
 
     def in_memory(self, submission: Submission) -> Staged | None:
         """At once, if the content is whole and small; None = it takes `stage`."""

@@ -34,6 +34,7 @@ class Deleter:
         self._fd = disk.open(pin, os.O_RDWR | os.O_CREAT)
         self._files: list[Path] = []
         self._task: asyncio.Task[None] | None = None
+        # `bool()` is False: never urgent. Likewise in `settled`.
         self._urgent: Callable[[], bool] = bool
 
     def remove(self, path: Path) -> None:
@@ -91,6 +92,7 @@ class Deleter:
         for path in files:
             try:
                 self._disk.unlink(path)
+                # The directory of a due time (`clusters.file._name`): it may be empty now.
                 if path.parent.name.startswith("T"):
                     self._disk.rmdir(path.parent)
             except OSError as error:

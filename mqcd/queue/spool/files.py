@@ -41,6 +41,8 @@ def place(disk: Disk, temp: Path, paths: Sequence[Path]) -> None:
     source = temp
     for path in paths[:-1]:
         try:
+            # It does not return False (the name is there): callers give names that are missing
+            # (`helper.jobs._is_done`), or those of a new message.
             disk.link(source, path)
         except OSError as error:
             if error.errno not in _NO_LINK:

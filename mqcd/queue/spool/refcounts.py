@@ -17,7 +17,8 @@ class References:
         self._limit = limit
         self._counts: dict[int, int] = {}
         self.batch: set[int] = set()
-        """Messages in the spool that lost a recipient and whose count is not known."""
+        """Messages in the spool that lost a recipient and whose count is not known. One sweep is made for all
+        of them (`checkpoint.spool_gc`); it is no batch of an operator."""
         self.misses = 0
 
     def __len__(self) -> int:

@@ -2,10 +2,10 @@
 
 Damaged record lines go to the quarantine, and what is whole in their cluster to a new one, by one MANIFEST
 edit. So do the keys that check of a damaged key file. Files that nothing refers to are removed; but only
-half-written ones while anything is in quarantine, or a cluster is missing, short or cannot be read, for it
-may be what they belong to. What is lost (a cluster or the end of one, a content, an edit in the middle of the
-MANIFEST) is left as it is: nothing here could bring it back. A lost uuid is written again where the files
-show that the roots belong together. Raises OSError.
+half-written ones while they may belong to what cannot be read, or is in quarantine (`Findings.withheld`).
+What is lost (a cluster or the end of one, a content, an edit in the middle of the MANIFEST) is left as it is:
+nothing here could bring it back. A lost uuid is written again where the files show that the roots belong
+together. Raises OSError.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from mqcd.queue.memory.shard_state import Options
 from mqcd.queue.recovery.imports import name_events
 
 _UNPROVEN = frozenset((Kind.MANIFEST, Kind.JOURNAL, Kind.CLUSTER))
-"""Problems that leave unknown what the records need."""
+"""Problems that leave so much unknown of what the records need that no uuid may be written again. What hides
+single records (`findings._UNREAD`) is not among them: their contents are orphans, which prevent it, too."""
 
 
 async def mend_roots(disk: Disk, options: Options, progress: Progress = no_progress) -> None:
