@@ -86,14 +86,15 @@ class Placing:
         )
 
     def known(self, recipients: Sequence[Recipient]) -> Hop | None:
-        """The hop that all of them have, if it is known without DNS, and neither advice nor a rule has a say
-        in it."""
+        """The hop that all recipients of a new message have, if it is known without DNS, and neither advice nor
+        a rule has a say in it."""
         first = recipients[0]
         domain = first.domain
         if len(recipients) > 1 and any(each.domain != domain for each in recipients):
             return None
         if self.suppressed is not None and any(self.suppressed(each.address) for each in recipients):
             return None
+        # This is new mail: no operator has chosen a next hop for it, so its domain is its lane key.
         hop = self.router.known(first.envelope, domain)
         if self._standing.stands and any(self._standing.find(each, hop) for each in recipients):
             return None

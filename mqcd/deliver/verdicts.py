@@ -27,7 +27,7 @@ from mqcd.deliver.smtp.exchange import Outcome, Result
 
 UNREACHED = frozenset({Phase.CONNECT, Phase.GREETING, Phase.EHLO})
 """Where an attempt ends whose destination takes no connections."""
-BROKEN = Reply(code=451, status="4.4.2", text="connections break")
+CONNECTIONS_BREAK = Reply(code=451, status="4.4.2", text="connections break")
 INTERNAL = Reply(code=451, status="4.3.0", text="internal error, see the server log", own=True)
 _NO_TURN = Reply(code=451, status="4.4.7", text="expired before any attempt")
 _NOT_YET = Reply(code=451, status="4.4.5", text="waits for its turn at the destination")

@@ -127,6 +127,7 @@ class DnsResolver:
             try:
                 self._stub = await asyncio.to_thread(_stub, self._settings)
             except OSError as error:
+                # Asked again after MIN_TTL_MS, as for `stub.SOON`, which cannot be imported here.
                 return LookupShortage(f"look-up of {name} failed: {reason_of(error)}"), 0
         return await self._stub.ask(name, kind)
 

@@ -1,8 +1,9 @@
 """One question to the name servers, by dnspython.
 
 Guarantees
-* "There is none" (NameNotFound) is only said when a server said so; everything else is ResolveFailed, or
-  LookupShortage when this machine lacked what the question needed.
+* "There is none" (NameNotFound) is only said when a server said so, or of what is no domain name, which no
+  server is asked for; everything else is ResolveFailed, or LookupShortage when this machine lacked what the
+  question needed.
 * A question takes the configured time at most, shared by the servers.
 
 A server that knows its relays by address asks nothing: `resolver` imports this module with the first
@@ -26,7 +27,8 @@ Answer = tuple[str, ...] | MqcdError
 """Records as text, none of them when the name exists without; or why there is no answer."""
 
 SOON = 0
-"""Lifetime, ms, of an answer that may be another one at the next moment."""
+"""Lifetime, ms, of an answer that may be another one at the next moment: `resolver` asks again after its
+MIN_TTL_MS."""
 
 
 class Stub:

@@ -9,8 +9,12 @@ The claimed recipients of a job are the caller's until `transact` hands their ve
 | with the connection, behind it | BROKEN | settled: deferred, possibly delivered | yes |
 | as the server had closed the kept connection | STALE | the caller's, untried | if it was recorded |
 | as the store takes no begin | STORE | the caller's, untried | no |
+| as the store is unavailable for the content | STORE | the caller's, untried | if it was recorded |
 | as the content cannot be read | CONTENT | the caller's, untried | if it was recorded |
 | cancelled, or by a fault | raises | the caller's, see `Link.content_ended` | if it was recorded |
+
+STALE: on a kept connection the server has answered nothing of this transaction (`SmtpClient.answered`), or
+MAIL by 421.
 
 Guarantees: the store has recorded that the attempt has begun before any content goes out, and before a
 verdict is handed in; there is one settle for the transaction. Content is read when the server asks for it,
@@ -123,6 +127,7 @@ async def _converse(link: Link, content: Content, begun: asyncio.Future[None] | 
             continue
         if begun is not None:
             if not begun.done():
+                # It is the store that is waited for, not the peer. `send_content` sets the next deadline.
                 link.deadline = 0
             # Raises also where the store had failed before the server asked for the content.
             await _recorded(begun)

@@ -190,8 +190,8 @@ class Link:
 
     @property
     def quiet(self) -> bool:
-        """Whether no unsolicited octets are there. Else `receive` does not wait, and comes before a command
-        whose reply they could be mistaken for."""
+        """False where the server has sent something unasked, or has closed the connection. Then `receive`
+        returns at once; call it before a command is sent, whose reply that could be mistaken for."""
         return self._open().quiet
 
     def start(self, recipients: int, size: int, now: int) -> None:

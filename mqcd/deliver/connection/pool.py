@@ -37,6 +37,8 @@ class Pool:
         attempts."""
         for start in self._table.dispatch(self._clock.monotonic()):
             if start.reuse:
+                # It takes the job: it was at rest when it was reserved, in this turn, and only a stop cancels
+                # one at rest, which dispatches nothing more (`Deliverer.stop`).
                 self.reserve(start.lane).hand(start.job)
             else:
                 self._open(start)

@@ -5,7 +5,7 @@ The job at hand is the worker's, with its claimed recipients, until `_let_go`; e
 | what happens | the recipients are | by |
 |---|---|---|
 | delivery is paused, or it goes another way than the connection's first job | put back | `_again` |
-| a stop comes while it waits for a connection that shards share | put back | `_again` |
+| a stop or a pause comes while it waits for a connection that shards share | put back | `_again` |
 | they belong elsewhere by the settings or rules that stand now | placed anew | `placed_anew` |
 | this machine could not open a connection | parked for SHORTAGE_MS | `_no_room` |
 | no host takes mail for now, at CONNECT or GREETING; others of the lane work | put back | `_unreachable` |
@@ -52,7 +52,7 @@ from mqcd.deliver.recording import Recorder
 from mqcd.deliver.settling import Settling
 from mqcd.deliver.smtp.exchange import Result
 from mqcd.deliver.terms import Terms
-from mqcd.deliver.verdicts import BROKEN, failure, feedback_of
+from mqcd.deliver.verdicts import CONNECTIONS_BREAK, failure, feedback_of
 
 TOKEN_MS = 100
 """How often a connection that all shards share is asked for."""
@@ -274,7 +274,8 @@ class Worker:
         return job
 
     async def _take_token(self, job: Job) -> bool:
-        """Wait until the shards together have a connection less than they may; False at a stop."""
+        """Wait until the shards together have a connection less than they may; False at a stop or
+        in a pause."""
         tokens, most = self._terms.tokens, job.hop.policy.shared
         while tokens is not None and most:
             self._token = tokens.take(self.lane.name, most)
@@ -362,7 +363,7 @@ class Worker:
     def _broke(self, job: Job) -> None:
         end = None if self._link is None else self._link.smtp.end
         now = self._terms.clock.monotonic()
-        self._settling.give(self._table.broke(self.lane, now, end or BROKEN))
+        self._settling.give(self._table.broke(self.lane, now, end or CONNECTIONS_BREAK))
 
     def _again(self, job: Job) -> None:
         self._table.put_back(self.lane, job)

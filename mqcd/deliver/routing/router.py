@@ -1,9 +1,9 @@
 """Finds a recipient's hop: asks DNS for what `routing` needs, and caches the answers.
 
 Guarantees: never raises for a domain's sake; no answer from DNS is temporary (4.4.3), and only a certain
-"there is none" is permanent (5.1.2). Concurrent look-ups of one domain share one query. Routes
-that DNS gave are kept at most `KEEP_MS` (the resolver keeps the records by their TTL). Settings read:
-deliver/relays, smtpport, client/fallbackMX_A, and what `policy` reads.
+"there is none" is permanent (5.1.2). Routes that DNS gave are kept at most `KEEP_MS`. The resolver keeps
+records by their TTL, and has concurrent look-ups of one domain share one query (`net.resolver`): this class
+does not. Settings read: deliver/relays, smtpport, client/fallbackMX_A, and what `policy` reads.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from mqcd.deliver.routing.policy import Hop, Policies, hop, sources_for
 from mqcd.deliver.routing.routing import Destination, Route, Rule, Unroutable
 
 KEEP_MS = 30_000
+"""So that a burst of mail for one domain is routed once. A change in DNS counts so much later, at most, than
+the TTL says."""
 MAX_KEPT = 10_000
 
 
@@ -120,7 +122,11 @@ class Router:
         return hop(hop_.destination, policy, sole, hop_.generation)
 
     def sites(self) -> Mapping[str, str]:
-        """As `site` by lane key, where that is known without DNS."""
+        """As `site` by lane key, where that is known without DNS: from the hops that mail has had.
+
+        A hop's destination that an origin may have chosen (`chosen`) says nothing of other mail. What counts
+        first is a relay for the domain, or for all (`own`), for `site` goes by that.
+        """
         chosen = {relay for _, relay in self._relays.origins}
         found = {key: each.destination for (_, key), each in self._hops.items()}
         relays = {key: self._relays.of_domain(key) for key in found if not is_hop(key)}

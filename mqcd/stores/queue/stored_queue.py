@@ -9,13 +9,13 @@ keeps the documents. The promises are the port's, as far as the backend's own go
 Of a shared store it shows and delivers what belongs to this node; `taking` says how that changes. When this
 node's lease is lost, what it has in flight is outcome-unknown for the node that takes it.
 
-Until it is `loaded`, claims give nothing; `pick`, `moment`, `content`, `admit` and `release` raise; mail
-without an idempotency key is taken, mail with one waits. Where the store fails before that, the start has
-failed, as where `open` raises: `recovered` says so, and it stays as it is until it is closed.
+Until it is `loaded`, claims give nothing; `pick`, `moment`, `content`, `admit` and `release` raise
+StoreUnavailable; `scan` and the other looks answer by what has been read so far; mail without an idempotency
+key is taken, mail with one waits. Where the store fails before that, the start has failed, as where `open`
+raises: `recovered` says so, and it stays as it is until it is closed.
 
-Failures: StoreUnavailable while it is not open or not `loaded`, and for what the backend cannot write;
-ValueError for a fault of the calling program: settling, parking or beginning what is not claimed, a SPID
-used twice.
+Failures: StoreUnavailable while it is not open, and for what the backend cannot write; ValueError for a fault
+of the calling program: settling, parking or beginning what is not claimed, a SPID used twice.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ from mqcd.stores.queue.waiting import Waiting
 
 PICKED_AT_ONCE = 250
 """Messages that one part of a pick looks at."""
+_ALL = 1 << 62
+"""A limit that no queue reaches."""
 
 log = logging.getLogger(__name__)
 
@@ -205,11 +207,13 @@ class StoredQueue:
         state = self._live
         if submission.key is None:
             return await self._take(submission, None)
+        # It raises where the queue is closed meanwhile: so what has been read is in this `state`.
         await self.recovered()
         return await once(submission, await state.keys.turn(submission.key), self._take)
 
     async def _take(self, submission: Submission, turn: Turn | None) -> Sequence[Recipient]:
         arrival = await arrive(self._live, submission, turn)
+        # Asked again: it raises where the queue was closed meanwhile, and nothing may be written.
         state = self._live
         reserved = self._reserve_connection(state, arrival)
         await (record(state, [], [arrival]) if reserved is None else hand_over(state, arrival, reserved))
@@ -285,7 +289,7 @@ class StoredQueue:
     async def pick(self, selection: Selection, batch: Batch) -> AsyncGenerator[Picked, None]:
         """All recipients that a batch applies to."""
         state = self._loaded
-        left = selection.limit if selection.limit is not None else len(state.documents.messages) << 30
+        left = selection.limit if selection.limit is not None else _ALL
         spids = sorted(state.documents.messages)
         for start in range(0, len(spids), PICKED_AT_ONCE):
             messages = [state.documents.messages.get(spid) for spid in spids[start : start + PICKED_AT_ONCE]]
@@ -300,7 +304,11 @@ class StoredQueue:
             await asyncio.sleep(0)
 
     def begin(self, recipients: Sequence[Recipient], destination: str) -> Awaitable[None]:
-        """Note that an attempt starts."""
+        """Note that an attempt starts.
+
+        No coroutine, nor are `settle` and `park`: they check, mark and order the write when they are called,
+        not when the result is awaited, so that no other call comes in between.
+        """
         state = self._live
         if len(state.kept(recipients)) < len(recipients):
             return failed(StoreUnavailable(LOST))
