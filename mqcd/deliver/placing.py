@@ -86,8 +86,8 @@ class Placing:
         )
 
     def known(self, recipients: Sequence[Recipient]) -> Hop | None:
-        """The hop that all recipients of a new message have, if it is known without DNS, and neither advice nor
-        a rule has a say in it."""
+        """The hop that all recipients of a new message have, if it is known without DNS, and neither advice
+        nor a rule has a say in it."""
         first = recipients[0]
         domain = first.domain
         if len(recipients) > 1 and any(each.domain != domain for each in recipients):

@@ -55,6 +55,7 @@ class ReportMaker:
         first = recipient.envelope.sender
         if settings.ndr_recip_redirect is not None:
             first = settings.ndr_recip_redirect
+        # A dot in `ndr_recip_redirect` is nobody. No sender is a dot.
         readers = [] if first == "." else [first]
         return list(dict.fromkeys([*readers, *settings.ndr_recips_additional]))
 
@@ -69,7 +70,8 @@ class ReportMaker:
         return self.settings.ndr_recip_redirect is not None or self._trusts(envelope)
 
     async def failed(self, bounces: Sequence[Recipient]) -> Submission:
-        """The report on bounces of one message, that is to be sent."""
+        """The report on bounces of one message. They have `readers` and a sender: `ReportTask._silence` sees
+        to that."""
         readers = self.readers(bounces[0])
         return await self._submission(bounces, readers, Action.FAILED)
 

@@ -2,9 +2,11 @@
 
 Numbers, texts, paths and lists stand here; what names machines and people stands in `names`.
 
-Promise: for every value that a kind can hold, `parse(show(value)) == value`; `parse` raises `BadValue`
-and nothing else, and `expected` finishes the sentence "expected ...". Tokens such as %DIRVAR% are
-replaced before a kind sees the text. No IO: a host name is not looked up, a path need not exist.
+Promise: for every value that a kind can hold, `parse(show(value)) == value`. Two differ: a secret is shown as
+a mask or not at all, and None of `overriding.Inherited` as nothing, which the reader takes as left out.
+`parse` raises `BadValue` and nothing else, and `expected` finishes the sentence "expected ...". Tokens such
+as %DIRVAR% are replaced before a kind sees the text. No IO: a host name is not looked up, a path need not
+exist.
 """
 
 import abc
@@ -169,6 +171,7 @@ class Count(Bounded):
 AUTO = "auto"
 
 
+# `slots=False` as it calls `super()`, see `core.value`.
 @value(kw_only=False, slots=False)
 class AutoCount(Count):
     """A number of things, or 0 for as many as suit the machine."""

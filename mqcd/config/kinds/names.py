@@ -54,6 +54,7 @@ class Pattern(Kind[str]):
         return text
 
 
+# `slots=False` as it calls `super()`, see `core.value`.
 @value(kw_only=False, slots=False)
 class Url(Pattern):
     """One whose host and port can be asked."""
@@ -126,6 +127,7 @@ URL = Url(
 REDIRECT = Pattern("mail address", rf"\.|{MAIL_ADDRESS.form}", "a mail address, or a dot for none")
 
 
+# `slots=False` as it calls `super()`, see `core.value`.
 @value(kw_only=False, slots=False)
 class SenderList(Listed[str]):
     """Senders to compare with; "." is none, as Mailismus writes it."""

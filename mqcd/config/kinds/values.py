@@ -24,7 +24,7 @@ start; `name/24` means the network of that size that the host's address lies in.
 
 @value
 class Rate:
-    """So many recipients in so many milliseconds."""
+    """So many in so many milliseconds: recipients, or what else the setting says, such as octets."""
 
     count: int
     per: int

@@ -69,7 +69,7 @@ def asks_to_relay(address: str) -> bool:
 
 
 def host_names(patterns: Sequence[HostPattern]) -> list[str]:
-    """The names in `relay_clients` that are to be looked up."""
+    """The names among these (of `relay_clients` or `remotenets`) that are to be looked up."""
     names = {pattern.partition("/")[0] for pattern in patterns if isinstance(pattern, str)}
     return sorted(names - {"localhost"})
 

@@ -215,6 +215,8 @@ class Rulemaking:
         users, handler = self._users(server), handlers.get(filter_key(server))
         make = partial(Rules, server, policy, self.gate, now=self._clock.now, ssl=ssl, lmtp=self._lmtp)
         if users is None:
+            # No ATRN: only users collect mail (RFC 2645), and a listener for ODMR without users is refused
+            # (`config.checks.listeners`).
             rules = make(handler=handler, quotas=quotas)
             return for_programs(rules) if self._local else rules
         access = Access(

@@ -55,7 +55,7 @@ class Gate:
 
 
 class Rules:
-    """Rules of all sessions of one door, computed once. `policy` may be exchanged at any time."""
+    """Rules of all sessions of one door, computed once. What may be exchanged later says so."""
 
     def __init__(
         self,
@@ -86,6 +86,7 @@ class Rules:
         self.unfiltered = bool(settings.filter) and handler is None
         """The filter that the settings name has not been made: no session may begin."""
         self.policy = policy
+        """May be exchanged at any time."""
         self.gate = gate
         self.access = access
         self.senders = None if access is None else access.senders

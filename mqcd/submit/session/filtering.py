@@ -4,7 +4,7 @@ A hook is called once the door itself takes the command; its reply stands in the
 MISSING means the door's. For each command and message: `_offer` sets up session and envelope as aiosmtpd
 does, `_judge` calls the hook and returns its `Verdict`, and `_apply` alone brings that into the dialogue:
 
-| verdict of | `Accepts` | with nothing left | `DoorRefused` |
+| verdict of | `Accepts` | `Accepts`, its `left` is None | `DoorRefused` |
 |---|---|---|---|
 | EHLO, HELO | the name is the hook's | the name is forgotten | the same; `Dialogue.retract` |
 | MAIL | the sender is the hook's | the message is dropped | the same; `Dialogue.retract` |
@@ -130,6 +130,7 @@ class Filter:
         """The reply to a command line that the door has replied to with `reply`."""
         if reply[:1] != b"2":
             return reply
+        # A line that is no UTF-8 is refused (`Dialogue.command`), and so has not come here.
         word, _, argument = line.decode().partition(" ")
         # LMTP's EHLO is called LHLO (RFC 2033, 4.1), for aiosmtpd, too.
         verb, argument = word.upper().replace("LHLO", "EHLO"), argument.strip(" \t")
@@ -150,7 +151,11 @@ class Filter:
         self._hooked.begin()
 
     def _offer(self, verb: str, argument: str) -> tuple[Any, ...]:
-        """Set up session and envelope for a hook; its arguments behind them."""
+        """Prepare session and envelope for a hook; return the hook's arguments that follow these.
+
+        The door has taken the command: so after MAIL and RCPT a message is begun, and the last recipient is
+        that of this RCPT.
+        """
         match verb:
             case "EHLO" | "HELO":
                 self._hooked.begin()
