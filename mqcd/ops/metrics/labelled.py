@@ -14,7 +14,8 @@ from mqcd.ops.metrics.breakdown import NO_NAME, Breakdown
 from mqcd.ops.metrics.leaders import OTHER
 
 Labelled = Mapping[tuple[str, ...], float | Distribution]
-"""Values by the values of all labels."""
+"""Values by the values of all labels, which stand in the order of `Spec.labels` in `catalogue`: nothing else
+says which is which."""
 
 WORST = 10
 """Destinations whose oldest mail is shown."""

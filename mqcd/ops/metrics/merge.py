@@ -99,6 +99,7 @@ class Merger:
                 for key, value in values.items():
                     found[key] = together(found[key], value) if key in found else value
             for key, value in shard.earlier.items():
+                # Of earlier processes only samples are kept: the family is found by the name of each.
                 family_name = next((each for each in (key[0], *_stems(key[0])) if each in sums), None)
                 if family_name is not None:
                     sums[family_name][key] = sums[family_name].get(key, 0.0) + value
@@ -128,4 +129,5 @@ def _merge(family: str) -> Merge:
 
 
 def _stems(name: str) -> Iterator[str]:
+    """What the family of a sample of this name may be called: its counters and histograms have endings."""
     return (name.removesuffix(end) for end in ("_total", "_bucket", "_count", "_sum") if name.endswith(end))

@@ -72,7 +72,10 @@ class Reasons:
 
 
 class Meters(NullObserver):
-    """`core.ports.Observer` that counts. Recipients each, unless a name says otherwise."""
+    """`core.ports.Observer` that counts. Recipients each, unless a name says otherwise.
+
+    A new way in which recipients leave the queue needs a count here, and a term in `Ledger._difference`.
+    """
 
     def __init__(self) -> None:
         self.accepted_messages = 0

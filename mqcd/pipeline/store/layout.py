@@ -143,7 +143,14 @@ class Staging:
 
 
 def _target(parts: tuple[str, ...]) -> tuple[str, str, str] | None:
-    """Table, directory of the day, and state for which a staged file is made; None = for none."""
+    """Table, directory of the day, and state for which a staged file is made; None = for none.
+
+    `parts` is one of these. So any other directory of staging that has a `.parquet` file in it counts as the
+    table of its name: one whose files are for no table has to return None here, as STATES does.
+
+        in/into=TABLE/day=DAY/FILE          in/into=recipients/kept=STATE-/day=DAY/FILE
+        whole-TABLE/day=DAY/FILE            TABLE/day=DAY/FILE          states/FILE
+    """
     place, day = parts[0], parts[-2]
     if place == STATES:
         return None

@@ -295,6 +295,7 @@ class Store:
     def _move(self, move: Iterable[tuple[Path, Path]], remove: Iterable[Path]) -> None:
         fd = os.open(self.root / MOVES, os.O_RDWR)
         try:
+            # No longer than that: the commit has happened, so files move also where a reader goes on.
             self._await(fd, self.patience, exclusive=True)
             for source, target in move:
                 target.parent.mkdir(parents=True, exist_ok=True)

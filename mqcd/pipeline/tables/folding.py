@@ -39,8 +39,8 @@ _NEWEST: dict[str, tuple[str, ...]] = {
     "due_sequence": ("due",),
 }  # fmt: skip
 """Columns that are those of one event, and the column that says of which: the greatest counts."""
-_ENVELOPE = 1 << 62
-"""Stands for the sequence of an acceptance: it has the best envelope."""
+_ACCEPTED_SEQUENCE = 1 << 62
+"""Stands for the sequence of an acceptance in `envelope_sequence`: it has the best envelope."""
 
 _AT, _NUMBER, _TEXT = TIME, pa.int64(), pa.string()
 _OTHER = {"shard": pa.int32(), "attempts": pa.int32(), "last": _TEXT}
@@ -130,7 +130,7 @@ def of_events(events: pa.Table) -> pa.Table:
         "delivered_sequence": when(verb(Verb.DELIVERED), sequence),
         # An event without a sender gives nothing of the envelope.
         "envelope_sequence": when(
-            pc.is_valid(selected["sender"]), pc.if_else(accepted, pa.scalar(_ENVELOPE), sequence)
+            pc.is_valid(selected["sender"]), pc.if_else(accepted, pa.scalar(_ACCEPTED_SEQUENCE), sequence)
         ),
         "last_sequence": when(verb(*ATTEMPT_ENDS), sequence),
         "last": selected["event"],
@@ -160,6 +160,17 @@ def folded(rows: pa.Table) -> pa.Table:
 
 
 def _fold(rows: pa.Table) -> pa.Table:
+    """One row for each KEY. An example, of some columns of two rows of one recipient:
+
+    | accepted | attempts | delivered | last_sequence | last |
+    |---|---|---|---|---|
+    | 10:00 | 1 | 0 | 7 | deferred |
+    | | 2 | 1 | 9 | delivered |
+    | 10:00 | 2 | 1 | 9 | delivered |
+
+    The last one is what the two are folded into: the least `accepted`, the greatest `attempts`, the sum of
+    `delivered`; `last` is that of the row with the greatest `last_sequence`.
+    """
     wide = rows.select([*KEY, *_COUNTS, *_LEAST, *_GREATEST])
     orders = {}
     for name in _NEWEST:
@@ -203,10 +214,9 @@ def _adopted(rows: pa.Table, strangers: pa.ChunkedArray) -> pa.Table:
 
 def _derived(rows: pa.Table) -> pa.Table:
     made = spid_ms(rows["spid"])
-    is_end = [pc.greater(rows[name], 0) for name in ENDS]
-    delivered, bounced, expired, removed = is_end
-    failed = pc.or_(bounced, expired)
-    ends = pc.or_(pc.or_(failed, delivered), removed)
+    is_end = {verb: pc.greater(rows[verb], 0) for verb in ENDS}
+    failed = pc.or_(is_end[Verb.BOUNCED], is_end[Verb.EXPIRED])
+    ends = pc.or_(pc.or_(failed, is_end[Verb.DELIVERED]), is_end[Verb.REMOVED])
     # Of several ends the last one stands: an undo takes back an earlier one.
     ended = pc.if_else(ends, rows["last_end"].cast(_NUMBER), None)
     accepted = rows["accepted"].cast(_NUMBER)
@@ -219,7 +229,7 @@ def _derived(rows: pa.Table) -> pa.Table:
         for name in ("unknown_sequence", "doubt_sequence")
     )
     columns = {
-        "outcome": pc.case_when(pc.make_struct(*is_end), *ENDS, "queued"),
+        "outcome": pc.case_when(pc.make_struct(*is_end.values()), *is_end, "queued"),
         "ended": ended,
         "hour": pc.multiply(pc.divide(since, _HOUR_US), _HOUR_US).cast(_AT),
         "latency_ms": pc.subtract(pc.divide(ended, 1000), pc.divide(accepted, 1000)),
