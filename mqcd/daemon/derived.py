@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mqcd.config.advice import Advice, Shaping, SuppressionList, comparable
-from mqcd.config.settings import QueueSettings, ReportSettings, Settings
+from mqcd.config.kinds.overriding import given
+from mqcd.config.settings import NetworkSettings, QueueSettings, ReportSettings, Settings
 from mqcd.core.address import normal_domain
 from mqcd.core.queueing.holding import HeldDomain, Holding
 from mqcd.core.queueing.schedule import RetrySchedule
@@ -79,10 +80,13 @@ def suppressions_of(advice: Advice, key: bytes = b"") -> SuppressionList:
 
 
 def own_names(settings: Settings) -> frozenset[str]:
-    """The host name that this server announces."""
-    listeners = (each.server.announcehost for each in settings.submit.listeners)
-    names = {settings.application.announcehost, settings.deliver.client.announcehost, *listeners}
-    return frozenset(names - {"localhost"})
+    """The host names that this server announces, also to clients of some networks alone."""
+    names = {settings.application.announcehost, settings.deliver.client.announcehost}
+    for listener in settings.submit.listeners:
+        names.add(listener.server.announcehost)
+        for network in listener.server.remotenets:
+            names.add(given(network, NetworkSettings).get("announcehost", ""))
+    return frozenset(names - {"localhost", ""})
 
 
 def ops_hosts(settings: Settings) -> KnownHosts:

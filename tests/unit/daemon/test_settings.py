@@ -11,11 +11,13 @@ import socket
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mqcd.config.settings import ServerNetworkSettings
 from mqcd.core.events import Verb
-from mqcd.daemon.derived import options_of, schedule_of
+from mqcd.daemon.derived import options_of, own_names, schedule_of
 from mqcd.eventlog.retention import Retention
 from mqcd.submit.policy.local import listener_of
 from tests.fakes.certificates import Authority
@@ -58,6 +60,18 @@ def test_event_files_are_kept_as_long_as_the_settings_say(tmp_path: Path) -> Non
     assert options_of(settings, schedule_of(settings)).retention == Retention(
         maxage=2 * 86_400_000, maxsize=3 << 20
     )
+
+
+def test_a_name_that_one_network_sees_is_the_servers_own(tmp_path: Path) -> None:
+    settings = settings_of(write_conf(tmp_path))
+    [listener] = settings.submit.listeners
+    base = listener.server
+    network: Any = ServerNetworkSettings
+    seen = [network(announcehost=name) for name in ("mx.example.net", None)]
+    server = replace(base, announcehost="in.example.net", remotenets=tuple(seen))
+    submit = replace(settings.submit, listeners=(replace(listener, server=server),))
+    assert own_names(replace(settings, submit=submit)) >= {"mx.example.net", "in.example.net"}
+    assert "" not in own_names(replace(settings, submit=submit))
 
 
 def test_no_door_holds_mail_for_longer_than_the_queue(tmp_path: Path) -> None:
