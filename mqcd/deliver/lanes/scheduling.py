@@ -17,7 +17,8 @@ together, at most `maxrecips` in one transaction. Mail that would wait long wait
 (`outside`), and claims pass over it (`passing`). How it comes in, and is counted, is in `entering`.
 
 Decisions are made in `decisions` and applied here; what other parts have to do is returned (`Start`, `Give`).
-Pool and workers do it and report what has ended; what follows from that is an `After`, applied by `_apply`:
+Pool and workers do it and report what has ended; what follows from an outcome is an `After`, applied by
+`_apply`, and the counts of connections change with it:
 
 | what ended | the lane's window | suspended | besides |
 |---|---|---|---|

@@ -5,12 +5,12 @@ Where each choice comes from; of several sources in a row the first one that is 
 | | a session that starts here | under spark-submit, whose Java runs already |
 |---|---|---|
 | master | spark.master in `settings`, `master`, `local[*]` | its --master |
-| settings | `settings`, DEFAULTS | its --conf; for SQL settings that it leaves open, the same |
+| settings | `settings`, DEFAULTS | its --conf, `_SILENT`; for SQL settings that it leaves open, the same |
 | address | spark.driver.host and .bindAddress in `settings`, SPARK_LOCAL_IP, loopback | its own |
 | Java, 17 or later | JAVA_HOME, `java` in PATH | its own |
 | Spark | SPARK_HOME and SPARK_CONF_DIR, the package's | its own |
 | jars in front | those of `gateway.FIRST`, if Spark is the package's | its own |
-| kept classes | `classes`, if nothing but DEFAULTS sets master, class path or Java's options | none |
+| kept classes | `classes`, if Spark is the package's, and only DEFAULTS sets what `_java` looks at | none |
 | Python of the tasks | PYSPARK_PYTHON, this interpreter | the same |
 | what they import from | `environment` in queue.helper.pipe, PYTHONSAFEPATH in Java | of tasks the same |
 
@@ -156,6 +156,9 @@ def running(
     | `session` starts Java, unless this process has one | a Java that runs keeps its own options |
     | the block; the session is stopped | Java keeps its classes when it ends, with nothing under way |
     | `starting_from` ends Java, if it keeps classes | the archive is put in place behind it |
+
+    Where Java runs without a session the options have no effect: it starts nothing from kept classes, and
+    with `keep` a warning says that nothing was made.
     """
     check_packages()
     from pyspark.sql import SparkSession

@@ -1,11 +1,12 @@
 """Moves what still lives in one sealed segment to clusters and spool, so that its slot is free again.
 
-A step takes the segment and what earlier steps gave, and nothing else lasts between steps:
+A step takes the segment and what earlier steps gave; besides, `Segment.spooled` and `Entries.moving_held`
+last:
 
 | step | takes | gives | on disk after it | what its failure leaves |
 |---|---|---|---|---|
 | C1 `freeze` | | `frozen`: all its entries | what has left it is durable elsewhere | what has moved, moved |
-| C2, C3 `_list` | `frozen` | `listed`: contents, lines | the same | the same |
+| C2, C3 `_list` | `frozen` | `listed`: contents, lines; adds to `spooled` | the same | the same |
 | C2, C3 `_copy` | `listed` | `copied`: clusters | and, as waste, contents and clusters | some of these |
 | C3 `_write_keys` | | `keys`: a file, and what it replaces | and, as waste, that file | all of these |
 | C4 `_commit` | `listed`, `copied`, `keys` | `moved` | one edit: the segment is waste | the same, or doubt |

@@ -89,7 +89,8 @@ class Progress:
     """What lasts over both searches of a request. Pure.
 
     Invariant of search 1, unless `left` is 0: each selected record has been picked, is in `in_flight`, or can
-    still be met, by a row of this table or in a segment that this search has before it.
+    still be met, by a row of this table or in a segment that this search has before it, or whose entries it
+    waits for (`evacuating`).
 
     | field | a record can still be met | who changes the field |
     |---|---|---|

@@ -121,8 +121,9 @@ class Replacing:
             latest=shard.latest_due(),
             # The other part is for the frame's head.
             room=shard.journal.largest_frame // 2,
-            # No name is used twice: a new cluster keeps the old one's segment (`file.segment_of`), and
-            # its number is above any that an evacuation gives, begins with the epoch, and counts up in a run.
+            # No name of a division that has returned is used twice; what another has left is written over. A
+            # new cluster keeps the old one's segment (`file.segment_of`), and its number is above any that an
+            # evacuation gives, begins with the epoch, and counts up in a run.
             first=shard.manifest.state.epoch * _RUN + shard.cluster_index.numbered,
             max_cluster=settings.maxclustersize,
             granularity=settings.retry_granularity,

@@ -39,12 +39,13 @@ One thread, the committer, writes and syncs; everything else happens on the even
 | `failed` of a frame, then its future fails | in `append`, which refuses it | its caller has it |
 | | the journal refuses it later | breaks; the others fail all the same |
 | | in `stop`, or as the journal breaks | is logged |
-| `on_broken` | the turn after the journal has broken | the loop reports it |
+| `on_broken` | the turn after each `break_off` | the loop reports it |
 
 Breaks: the journal is BROKEN (`break_off`), so that no stop and no evacuation commits what memory holds;
 durable frames that are not placed fail with Unplaced, also the one whose `placed` has raised (its `failed`
 finds part of that done); waiting ones fail with StoreUnavailable. The loop reports it. An evacuation that
-memory cannot follow breaks the journal, too.
+memory cannot follow breaks the journal, too. A group that is with the committer then, or at a stop, is still
+placed when it is durable, and refused when it fails.
 
 Each of these callbacks may append: such frames wait for the next group, after a failure for the retry, and
 fail at once where the journal has ended. None may wait, or be called twice for a frame.

@@ -307,7 +307,8 @@ class StoredQueue:
         """Note that an attempt starts.
 
         No coroutine, nor are `settle` and `park`: they check, mark and order the write when they are called,
-        not when the result is awaited, so that no other call comes in between.
+        not when the result is awaited, so that no other call comes in between. With messages whose content is
+        yet to be read `settle` only checks then: it marks and orders the write when they are staged.
         """
         state = self._live
         if len(state.kept(recipients)) < len(recipients):
