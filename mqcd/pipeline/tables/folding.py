@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqcd.core.events import ATTEMPT_ENDS, LIFE_ENDS, MIGRATED, Verb
+from mqcd.core.events import ATTEMPT_ENDS, FAILURES, LIFE_ENDS, MIGRATED, Verb
 from mqcd.core.queueing.spid import EPOCH_MS
 from mqcd.pipeline.sources.schema import ARROW, TIME
 
@@ -137,7 +137,7 @@ def of_events(events: pa.Table) -> pa.Table:
         "due_sequence": when(pc.is_valid(selected["due"]), sequence),
     }
     taken_back = {"accepts": migrated, "reports": migrated}
-    for end in (Verb.BOUNCED, Verb.EXPIRED, Verb.REMOVED):
+    for end in (*FAILURES, Verb.REMOVED):
         taken_back[end.value] = pc.fill_null(pc.equal(selected["undone"], end.value), False).cast(_NUMBER)
     for name, counted in _COUNTS.items():
         number = verb(*counted).cast(_NUMBER)
